@@ -42,7 +42,7 @@ const OWNERS: Record<string, RegExp> = {
   '@redis/client': /^gateway\/registry\/(redis-client|redis-link|redis-scripts|agreement)\.ts$/,
   '@fastify/cors': /^daemon\/http\/admission\/admission\.ts$/,
   '@fastify/multipart': /^daemon\/http\/rest\/.+\.ts$/,
-  '@connectrpc/connect': /^daemon\/http\/(connect|rpc)\/.+\.ts$/,
+  '@connectrpc/connect': /^daemon\/http\/((connect|rpc)\/.+|admission\/errors)\.ts$/,
   '@connectrpc/connect-node': /^daemon\/http\/connect\/connect-node\.ts$/,
   '@bufbuild/protobuf': /^daemon\/http\/(connect|rpc)\/.+\.ts$/,
   'mime-types': /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,

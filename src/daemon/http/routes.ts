@@ -25,8 +25,7 @@ import { envsRoutes, healthRoutes, metricsRoutes, portsRoutes } from './rest/gue
 import { initRoutes } from './rest/init.ts';
 import { collapseRoutes, freezeRoutes, fsfreezeRoutes } from './rest/pause.ts';
 import { upgradeRoutes } from './rest/upgrade.ts';
-import { mountConnect } from './rpc/mount.ts';
-import { createRpc, type RpcDependencies } from './rpc/router.ts';
+import { createRpcs, mountRpcs, type RpcDependencies } from './rpc/mount.ts';
 
 /** The services that routes and RPCs call. */
 export interface AppServices extends RpcDependencies {
@@ -88,5 +87,5 @@ export function registerRoutes(
   collapseRoutes(app, services.collapser);
   upgradeRoutes(app, services.upgrade);
   fileRoutes(app, createFileServices(guest, { ...entries, gate, uploads }), new DownloadLimits());
-  mountConnect(app, createRpc(services, streams), shared, options.places);
+  mountRpcs(app, createRpcs(services, streams), shared, options.places);
 }

@@ -8,9 +8,9 @@ import type { Connections } from '../../base/http/connections.ts';
 import { INTERFACE_VERSION } from '../../base/program/version.ts';
 import { admitRequests } from './admission/admission.ts';
 import { CallLog } from './admission/call-log.ts';
+import { sendError } from './admission/errors.ts';
 import { disableBodyParsing } from './admission/requests.ts';
 import { StreamServer } from './connect/connect-stream.ts';
-import { sendError } from './json/errors.ts';
 import { type AppOptions, type AppServices, registerRoutes } from './routes.ts';
 
 // Idle timeout; longer than the 620 s of a proxy in front, so that the proxy always closes idle connections first.

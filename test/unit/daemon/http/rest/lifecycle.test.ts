@@ -1,8 +1,8 @@
 import Fastify, { type FastifyInstance } from 'fastify';
 import pino from 'pino';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import { sendError } from '../../../../../src/daemon/http/admission/errors.ts';
 import { disableBodyParsing } from '../../../../../src/daemon/http/admission/requests.ts';
-import { sendError } from '../../../../../src/daemon/http/json/errors.ts';
 import { envsRoutes, healthRoutes } from '../../../../../src/daemon/http/rest/guest.ts';
 import { initRoutes } from '../../../../../src/daemon/http/rest/init.ts';
 import type { Guest } from '../../../../../src/daemon/services/guest/guest.ts';

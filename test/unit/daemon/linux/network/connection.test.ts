@@ -1,5 +1,5 @@
-import { closeSync, fstatSync, openSync, readdirSync } from 'node:fs';
 import { once } from 'node:events';
+import { closeSync, fstatSync, openSync, readdirSync } from 'node:fs';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { expect, onTestFinished, test } from 'vitest';
 import { duplicateConnection, resetSocket } from '../../../../../src/daemon/linux/network/connection.ts';
