@@ -60,12 +60,10 @@ export interface AppOptions {
 }
 
 /** What the server shares with its routes. */
-export interface RouteParts {
+export interface RouteState {
   readonly tally: CallTally;
-  readonly shared: SharedLimits;
+  readonly limits: SharedLimits;
   readonly streams: StreamServer;
-  /** The level of the interface that `/init` tells. */
-  readonly interfaceVersion: string;
 }
 
 /** Registers all operations. */
@@ -73,7 +71,7 @@ export function registerRoutes(
   app: FastifyInstance,
   services: AppServices,
   options: AppOptions,
-  { tally, shared, streams, interfaceVersion }: RouteParts,
+  { tally, limits, streams }: RouteState,
 ): void {
   const { guest, entries, gate, uploads } = services;
   healthRoutes(app, services.health, guest);
@@ -81,11 +79,11 @@ export function registerRoutes(
   metricsRoutes(app, services.metrics, { ...options, calls: tally, ...services });
   envsRoutes(app, guest);
   portsRoutes(app, services.ports);
-  initRoutes(app, services.init, interfaceVersion, options.logger);
+  initRoutes(app, services.init, options.logger);
   freezeRoutes(app, services.freezer);
   fsfreezeRoutes(app, services.filesystemFreezer);
   collapseRoutes(app, services.collapser);
   upgradeRoutes(app, services.upgrade);
   fileRoutes(app, createFileServices(guest, { ...entries, gate, uploads }), new DownloadLimits());
-  mountRpcs(app, createRpcs(services, streams), shared, options.places);
+  mountRpcs(app, createRpcs(services, streams), limits, options.places);
 }

@@ -1,25 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { passOnIds } from '../../../base/http/call-ids.ts';
 import { monotonicMs } from '../../../base/monotonic.ts';
-import type { CallLog } from './call-log.ts';
-import type { CallScope } from './call-scope.ts';
-
-declare module 'fastify' {
-  interface FastifyRequest {
-    call: CallScope;
-  }
-}
-
-/** Creates a scope for each operation of Fastify's routes. Responses repeat `X-Request-Id` and `traceparent`. */
-export function beginCalls(app: FastifyInstance, calls: CallLog): void {
-  app.addHook('onRequest', (request, reply, done) => {
-    const { method, routeOptions, raw } = request;
-    passOnIds(raw, reply.raw);
-    request.call = calls.begin(`${method} ${routeOptions.url ?? 'unknown'}`, raw, reply.raw);
-    done();
-  });
-}
 
 /** A hook `onRequest` of routes whose body may have any content type: Fastify refuses malformed ones with 415. */
 export function ignoreContentType(request: FastifyRequest, _reply: FastifyReply, done: () => void): void {
@@ -27,14 +8,10 @@ export function ignoreContentType(request: FastifyRequest, _reply: FastifyReply,
   done();
 }
 
-/** Makes the routes of `scope` accept and discard any body of any content type. */
-export function ignoreBody(scope: FastifyInstance): void {
-  scope.addHook('onRequest', ignoreContentType);
-  scope.removeAllContentTypeParsers();
-  scope.addContentTypeParser('*', (_request, payload, parsed) => {
-    payload.resume();
-    parsed(null);
-  });
+/** The same for routes that discard any body. An unread one would hide that the client disconnects. */
+export function ignoreBody(request: FastifyRequest, reply: FastifyReply, done: () => void): void {
+  request.raw.resume();
+  ignoreContentType(request, reply, done);
 }
 
 /**

@@ -16,7 +16,7 @@ import {
   frameOf,
 } from './codec.ts';
 import { Batches, type EventStream, messagesOf } from './event-stream.ts';
-import { type FrameBatch, FrameBatches } from './frame-batch.ts';
+import { FrameBatch } from './frame-batch.ts';
 import { DECOMPRESSED_LIMIT_BYTES, REQUEST_LIMIT_BYTES, readBody, timeoutOf, tooLarge } from './request.ts';
 import type { Rpc } from './rpc.ts';
 import { Sending } from './sending.ts';
@@ -47,7 +47,8 @@ interface Encoded {
 
 /** Serves all streams in the Connect protocol; they share encoded batches and buffers. */
 export class StreamServer {
-  readonly #batches = new FrameBatches();
+  /** Batches for reuse. */
+  readonly #spare: FrameBatch[] = [];
   /** Several readers of a process take the same array of events in turn: it is encoded once. */
   readonly #recent: Record<Codec, Encoded | null> = { json: null, binary: null };
   readonly #unread: Unread;
@@ -104,7 +105,7 @@ export class StreamServer {
       this.#recent[codec]?.batch.release();
       this.#recent[codec] = null;
     }
-    this.#batches.clear();
+    this.#spare.length = 0;
   }
 
   async #pump<Event, Input extends DescMessage, Output extends DescMessage>(
@@ -137,7 +138,7 @@ export class StreamServer {
   ): Encoded {
     const last = this.#recent[codec];
     if (last?.stream === stream && last.events === events) return last;
-    const batch = this.#batches.take();
+    const batch = FrameBatch.take(this.#spare);
     if (events === 'late') batch.add(encodeFrame(stream.method.output, stream.keepalive, codec));
     else for (const event of events) stream.addFrame(event, codec, batch);
     const final = events === 'late' ? undefined : events.at(-1);

@@ -60,31 +60,31 @@ export function keepaliveMsOf(headers: IncomingHttpHeaders): number {
 const PIECE_BYTES = 256;
 
 /**
- * Reads the whole body; `call` counts the bytes of a large one, and frees them when it is aborted. Throws the reason of the abort,
- * `resource_exhausted` when the body is larger than `limit`, `aborted` when the client disconnects.
+ * Reads the whole body; `call` counts the bytes of a large one. Throws the reason of the abort, `resource_exhausted` when the
+ * body is larger than `limit`, `aborted` when the client disconnects.
  */
-export function readBody(call: CallScope, limit: number): Promise<Buffer> {
+export async function readBody(call: CallScope, limit: number): Promise<Buffer> {
   const { request } = call;
   call.askForBody();
-  const { promise, resolve, reject } = call.pending<Buffer>();
+  const { promise, resolve, reject } = call.pending<void>();
   const pieces: Buffer[] = [];
   let length = 0;
-  call.receive(pieces);
   request.on('data', (piece: Buffer) => {
     length += piece.length;
     pieces.push(piece);
     call.hold(length + pieces.length * PIECE_BYTES);
-    if (length <= limit && !call.isAborted) return;
+    if (length > limit) reject(tooLarge(limit));
+  });
+  request.on('end', resolve);
+  request.on('error', (cause) => reject(new EnvdError('aborted', 'client disconnected', { cause })));
+  try {
+    await promise;
+    return joined(pieces);
+  } catch (error) {
     request.removeAllListeners('data').resume();
     freeAll(pieces);
-    reject(tooLarge(limit));
-  });
-  request.on('end', () => {
-    call.receive(null);
-    resolve(joined(pieces));
-  });
-  request.on('error', (cause) => reject(new EnvdError('aborted', 'client disconnected', { cause })));
-  return promise;
+    throw error;
+  }
 }
 
 function joined(pieces: Buffer[]): Buffer {

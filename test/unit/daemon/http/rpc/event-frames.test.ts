@@ -2,7 +2,7 @@ import { create } from '@bufbuild/protobuf';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { encodeFrame } from '../../../../../src/daemon/http/connect/codec.ts';
-import { FrameBatches } from '../../../../../src/daemon/http/connect/frame-batch.ts';
+import { FrameBatch } from '../../../../../src/daemon/http/connect/frame-batch.ts';
 import { addOutputFrame, jsonFrame } from '../../../../../src/daemon/http/rpc/event-frames.ts';
 import { eventMessage } from '../../../../../src/daemon/http/rpc/process-messages.ts';
 import {
@@ -18,7 +18,7 @@ const STREAMS = ['stdout', 'stderr', 'pty'] as const;
 /** Sizes at which a length needs one more byte; the three nested lengths reach them a few bytes earlier. */
 const BORDERS = [0x80, 0x4000, 0x200000];
 
-const batches = new FrameBatches();
+const pool: FrameBatch[] = [];
 
 /** Bytes that repeat after a prime number, so that a wrong offset shows. */
 const pattern = Buffer.from(Array.from({ length: 251 }, (_, index) => index));
@@ -28,7 +28,7 @@ function event(stream: OutputEvent['stream'], size: number): OutputEvent {
 }
 
 function frames(events: readonly OutputEvent[], codec: 'json' | 'binary'): Buffer {
-  const batch = batches.take();
+  const batch = FrameBatch.take(pool);
   for (const one of events) addOutputFrame(one, codec, batch);
   const response = new FakeResponse(true);
   void batch.send(FakeResponse.asResponse(response));
