@@ -120,7 +120,7 @@ async function answers(root: string): Promise<void> {
   const server = createServer(async (request, response) => {
     const call = callOf(request, response, shared);
     const codec = unaryCodecOf(request.headers['content-type'] ?? '');
-    if (list && codec) round = await measure(() => list.serve(call, codec));
+    if (list && codec) round = await measure(async () => list.serve?.(call, codec));
   }).listen(0, '127.0.0.1');
   await once(server, 'listening');
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;

@@ -1,6 +1,5 @@
 import { promisify } from 'node:util';
 import { gunzip } from 'node:zlib';
-import type { DescMessage } from '@bufbuild/protobuf';
 import { EnvdError, messageOf } from '../../../base/errors.ts';
 import type { Feed } from '../../../base/feed.ts';
 import type { Unread } from '../../../base/unread.ts';
@@ -61,9 +60,7 @@ export class StreamServer {
   }
 
   /** A stream as an RPC. */
-  rpc<Event, Input extends DescMessage, Output extends DescMessage>(
-    stream: EventStream<Event, Input, Output>,
-  ): Rpc {
+  rpc(stream: EventStream): Rpc {
     const { method, ignoreUnknownFields } = stream;
     return {
       method,
@@ -79,11 +76,7 @@ export class StreamServer {
    * Serves a stream: encodes each event once for all readers, writes queued events together, and takes events from the
    * feed only after the kernel has taken the previous batch. Resolves with the error that ended the stream, or null.
    */
-  async serve<Event, Input extends DescMessage, Output extends DescMessage>(
-    stream: EventStream<Event, Input, Output>,
-    call: CallScope,
-    codec: Codec,
-  ): Promise<unknown> {
+  async serve(stream: EventStream, call: CallScope, codec: Codec): Promise<unknown> {
     const { response } = call;
     const type = `application/connect+${codec === 'json' ? 'json' : 'proto'}`;
     call.askForBody();
@@ -108,12 +101,7 @@ export class StreamServer {
     this.#spare.length = 0;
   }
 
-  async #pump<Event, Input extends DescMessage, Output extends DescMessage>(
-    stream: EventStream<Event, Input, Output>,
-    call: CallScope,
-    codec: Codec,
-    sending: Sending,
-  ): Promise<void> {
+  async #pump(stream: EventStream, call: CallScope, codec: Codec, sending: Sending): Promise<void> {
     const feed = await open(stream, call, codec);
     call.hold(0);
     sending.onStall(() => feed.stalled?.());
@@ -131,11 +119,7 @@ export class StreamServer {
   }
 
   /** `late`: a keepalive. The last batch also has the end of the stream, so that both are one write. */
-  #encode<Event, Input extends DescMessage, Output extends DescMessage>(
-    stream: EventStream<Event, Input, Output>,
-    events: readonly Event[] | 'late',
-    codec: Codec,
-  ): Encoded {
+  #encode(stream: EventStream, events: readonly unknown[] | 'late', codec: Codec): Encoded {
     const last = this.#recent[codec];
     if (last?.stream === stream && last.events === events) return last;
     const batch = FrameBatch.take(this.#spare);
@@ -153,11 +137,7 @@ export class StreamServer {
 }
 
 /** Opens the feed that a request asks for. Of the request, which may have megabytes, nothing is kept after that. */
-async function open<Event, Input extends DescMessage, Output extends DescMessage>(
-  stream: EventStream<Event, Input, Output>,
-  call: CallScope,
-  codec: Codec,
-): Promise<Feed<Event>> {
+async function open(stream: EventStream, call: CallScope, codec: Codec): Promise<Feed<unknown>> {
   const { headers } = call.request;
   const timeoutMs = timeoutOf(headers);
   const limitMs = stream.ownsTimeout ? null : timeoutMs;

@@ -8,7 +8,7 @@ import {
   toBinary,
   toJsonString,
 } from '@bufbuild/protobuf';
-import type { ConnectRouter } from '@connectrpc/connect';
+import type { HandlerContext } from '@connectrpc/connect';
 import { type Compression, compressionNegotiate } from '@connectrpc/connect/protocol';
 import { endWith } from '../../../base/buffers.ts';
 import type { CallScope } from '../admission/call-scope.ts';
@@ -54,98 +54,86 @@ type Response<Output extends DescMessage> =
   | Promise<MessageInitShape<Output>>
   | AsyncIterable<MessageInitShape<Output>>;
 
-type Handler<Input extends DescMessage, Output extends DescMessage> = (
-  message: MessageShape<Input>,
-  call: CallScope,
-) => Response<Output>;
-
 /** A unary RPC. */
-export class UnaryRpc<Input extends DescMessage = DescMessage, Output extends DescMessage = DescMessage>
-  implements Rpc
-{
-  readonly method: DescMethodUnary<Input, Output>;
-  readonly #options: MessageOptions;
-  readonly #handler: Handler<Input, Output>;
+export interface UnaryRpc extends Rpc {
+  readonly method: DescMethodUnary;
+  handle(message: MessageShape<DescMessage>, call: CallScope): Response<DescMessage>;
+}
 
-  constructor(
-    method: DescMethodUnary<Input, Output>,
-    options: MessageOptions,
-    handler: Handler<Input, Output>,
-  ) {
-    this.method = method;
-    this.#options = options;
-    this.#handler = handler;
-  }
-
-  handle(message: MessageShape<Input>, call: CallScope): Response<Output> {
-    return this.#handler(message, call);
-  }
-
-  register(router: ConnectRouter): void {
-    const { ignoreUnknownFields } = this.#options;
-    const options = { jsonOptions: { ignoreUnknownFields } };
-    router.rpc(
-      this.method,
-      (message, context) =>
-        handleNodeCall(context, async (call) => {
-          const codec = /json/i.test(context.requestHeader.get('content-type') ?? '') ? 'json' : 'binary';
-          const response = this.handle(message, call.scope);
-          if (!isSliced(response)) return response;
-          call.answer = await this.#encodeSlices(response, codec, call.scope);
-          return create(this.method.output);
-        }),
-      options,
-    );
-  }
-
+export function unaryRpc<Input extends DescMessage, Output extends DescMessage>(
+  method: DescMethodUnary<Input, Output>,
+  { ignoreUnknownFields, isOwnJson }: MessageOptions,
+  handle: (message: MessageShape<Input>, call: CallScope) => Response<Output>,
+): UnaryRpc {
+  const encode = (output: MessageInitShape<Output>, codec: Codec) =>
+    isOwnJson && codec === 'json' ? JSON.stringify(output) : encoded(method.output, output, codec);
   /** Serves as connect-node would, at a third of the CPU: without its adapters between Node's streams, fetch and iterables. */
-  async serve(call: CallScope, codec: Codec): Promise<unknown> {
+  const answer = async (call: CallScope, codec: Codec) => {
     const { headers } = call.request;
-    try {
-      call.expireAfter(timeoutOf(headers), 'the operation timed out');
-      const { request: coding, response: encoding } = codingsOf(headers);
-      const body = await readRequest(call, codec, coding);
-      const message = decodeMessage(this.method.input, body, codec, this.#options.ignoreUnknownFields);
-      const response = this.handle(message, call);
-      const answer = isSliced(response)
-        ? await call.race(this.#encodeSlices(response, codec, call))
-        : this.#encode(response instanceof Promise ? await call.race(response) : response, codec);
-      await respond(call, codec, encoding, answer);
-      return null;
-    } catch (error) {
-      if (call.response.headersSent) call.response.destroy();
-      else sendRpcError(call.response, error);
-      return error;
-    } finally {
-      call.release();
-    }
-  }
+    call.expireAfter(timeoutOf(headers), 'the operation timed out');
+    const { request: coding, response: encoding } = codingsOf(headers);
+    const body = await readRequest(call, codec, coding);
+    const response = handle(decodeMessage(method.input, body, codec, ignoreUnknownFields), call);
+    const bytes = isSliced(response)
+      ? await call.race(encodeSlices(method.output, response, codec, call))
+      : encode(response instanceof Promise ? await call.race(response) : response, codec);
+    await respond(call, codec, encoding, bytes);
+  };
+  return {
+    method,
+    handle,
+    async serve(call, codec) {
+      try {
+        await answer(call, codec);
+        return null;
+      } catch (error) {
+        if (call.response.headersSent) call.response.destroy();
+        else sendRpcError(call.response, error);
+        return error;
+      } finally {
+        call.release();
+      }
+    },
+    register(router) {
+      const serve = (message: MessageShape<Input>, context: HandlerContext) =>
+        handleNodeCall(context, async (call) => {
+          const response = handle(message, call.scope);
+          if (!isSliced(response)) return response;
+          const codec = /json/i.test(context.requestHeader.get('content-type') ?? '') ? 'json' : 'binary';
+          call.answer = await encodeSlices(method.output, response, codec, call.scope);
+          return create(method.output);
+        });
+      router.rpc(method, serve, { jsonOptions: { ignoreUnknownFields } });
+    },
+  };
+}
 
-  #encode(output: MessageInitShape<Output>, codec: Codec): string | Uint8Array {
-    if (this.#options.isOwnJson && codec === 'json') return JSON.stringify(output);
-    const message = create(this.method.output, output);
-    return codec === 'json'
-      ? toJsonString(this.method.output, message)
-      : toBinary(this.method.output, message);
-  }
+function encoded<Output extends DescMessage>(
+  schema: Output,
+  init: MessageInitShape<Output>,
+  codec: Codec,
+): string | Uint8Array {
+  const message = create(schema, init);
+  return codec === 'json' ? toJsonString(schema, message) : toBinary(schema, message);
+}
 
-  /** Byte for byte the encoding of the whole message. */
-  async #encodeSlices(
-    slices: AsyncIterable<MessageInitShape<Output>>,
-    codec: Codec,
-    call: CallScope,
-  ): Promise<Buffer[]> {
-    const chunks: Buffer[] = [];
-    for await (const init of slices) {
-      call.throwIfAborted();
-      const slice = create(this.method.output, init);
-      // Concatenated protobuf messages are one message, with the elements of all.
-      if (codec === 'binary') chunks.push(Buffer.from(toBinary(this.method.output, slice)));
-      else addToList(chunks, toJsonString(this.method.output, slice));
-    }
-    if (codec === 'json') chunks.push(Buffer.from(chunks.length === 0 ? '{}' : ']}'));
-    return chunks;
+/** Encodes slices of a message, byte for byte as the whole. */
+async function encodeSlices<Output extends DescMessage>(
+  schema: Output,
+  slices: AsyncIterable<MessageInitShape<Output>>,
+  codec: Codec,
+  call: CallScope,
+): Promise<Buffer[]> {
+  const chunks: Buffer[] = [];
+  for await (const slice of slices) {
+    call.throwIfAborted();
+    const part = encoded(schema, slice, codec);
+    // Concatenated protobuf messages are one message, with the elements of all.
+    if (typeof part === 'string') addToList(chunks, part);
+    else chunks.push(Buffer.from(part));
   }
+  if (codec === 'json') chunks.push(Buffer.from(chunks.length === 0 ? '{}' : ']}'));
+  return chunks;
 }
 
 function isSliced<Output extends DescMessage>(

@@ -11,7 +11,11 @@ import { keepaliveMsOf } from './request.ts';
 const BATCH_BYTES = 128 * 1024;
 
 /** A server-streaming RPC: opens a feed of events and converts events to messages. */
-export interface EventStream<Event, Input extends DescMessage, Output extends DescMessage> {
+export interface EventStream<
+  Event = unknown,
+  Input extends DescMessage = DescMessage,
+  Output extends DescMessage = DescMessage,
+> {
   readonly method: DescMethodServerStreaming<Input, Output>;
   /** Whether unknown JSON properties are ignored or refused. */
   readonly ignoreUnknownFields: boolean;
@@ -76,11 +80,11 @@ export class Batches<Event> implements Disposable {
 }
 
 /** The messages of a stream for connect-node, which serves the other protocols (gRPC-Web). */
-export async function* messagesOf<Event, Input extends DescMessage, Output extends DescMessage>(
-  stream: EventStream<Event, Input, Output>,
-  request: MessageShape<Input>,
+export async function* messagesOf(
+  stream: EventStream,
+  request: MessageShape<DescMessage>,
   context: HandlerContext,
-): AsyncGenerator<MessageShape<Output>> {
+): AsyncGenerator<MessageShape<DescMessage>> {
   const call = nodeCallOf(context);
   const { scope, sending } = call;
   try {

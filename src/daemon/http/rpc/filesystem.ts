@@ -10,7 +10,7 @@ import { move } from '../../services/files/move.ts';
 import type { Guest } from '../../services/guest/guest.ts';
 import type { WriteGate } from '../../services/pause/write-gate.ts';
 import type { CallScope } from '../admission/call-scope.ts';
-import { UnaryRpc } from '../connect/connect-unary.ts';
+import { type UnaryRpc, unaryRpc } from '../connect/connect-unary.ts';
 import { callerOf } from '../connect/request.ts';
 import { entryToMessage } from './entry.ts';
 
@@ -35,28 +35,28 @@ export function filesystemRpcs({ guest, entries, gate }: FilesystemDependencies)
     return resolved;
   };
   return [
-    new UnaryRpc(method.stat, FILESYSTEM_MESSAGES, async ({ path }, call) => {
+    unaryRpc(method.stat, FILESYSTEM_MESSAGES, async ({ path }, call) => {
       const entry = await stat(resolveFor(call, path), entries);
       return { entry: entryToMessage(entry) };
     }),
-    new UnaryRpc(method.listDir, FILESYSTEM_MESSAGES, async function* ({ path, depth }, call) {
+    unaryRpc(method.listDir, FILESYSTEM_MESSAGES, async function* ({ path, depth }, call) {
       for await (const batch of listDir(resolveFor(call, path), depth, entries))
         yield { entries: batch.map(entryToMessage) };
     }),
-    new UnaryRpc(method.makeDir, FILESYSTEM_MESSAGES, async ({ path }, call) => {
+    unaryRpc(method.makeDir, FILESYSTEM_MESSAGES, async ({ path }, call) => {
       const user = callerOf(call, guest);
       const target = resolveFor(call, path);
       const entry = await gate.run(() => makeDir(target, user, entries));
       return { entry: entryToMessage(entry) };
     }),
-    new UnaryRpc(method.move, FILESYSTEM_MESSAGES, async ({ source, destination }, call) => {
+    unaryRpc(method.move, FILESYSTEM_MESSAGES, async ({ source, destination }, call) => {
       const user = callerOf(call, guest);
       const from = resolveFor(call, source);
       const to = resolve(destination, user);
       const entry = await gate.run(() => move(from, to, user, entries, call.signal));
       return { entry: entryToMessage(entry) };
     }),
-    new UnaryRpc(method.remove, FILESYSTEM_MESSAGES, async ({ path }, call) => {
+    unaryRpc(method.remove, FILESYSTEM_MESSAGES, async ({ path }, call) => {
       const target = resolveFor(call, path);
       await gate.run(() => remove(target, entries.lanes, call.signal));
       return {};

@@ -15,7 +15,7 @@ import type { ProcessTable } from '../../services/process/table.ts';
 import type { CallScope } from '../admission/call-scope.ts';
 import { choicesOf } from '../connect/codec.ts';
 import { handleNodeCall } from '../connect/connect-node.ts';
-import { UnaryRpc } from '../connect/connect-unary.ts';
+import { unaryRpc } from '../connect/connect-unary.ts';
 import type { Rpc } from '../connect/rpc.ts';
 import { infoOf, inputOf, selectorOf, sizeOf } from './process-messages.ts';
 
@@ -37,13 +37,13 @@ export function processRpcs(processes: ProcessTable): Rpc[] {
     return process;
   };
   return [
-    new UnaryRpc(method.list, MESSAGES, () => listed(processes.list())),
-    new UnaryRpc(method.update, MESSAGES, ({ process, pty }, call) => {
+    unaryRpc(method.list, MESSAGES, () => listed(processes.list())),
+    unaryRpc(method.update, MESSAGES, ({ process, pty }, call) => {
       const target = find(process, call);
       if (pty) target.resize(sizeOf(pty));
       return {};
     }),
-    new UnaryRpc(method.sendInput, MESSAGES, async ({ process, input }, call) => {
+    unaryRpc(method.sendInput, MESSAGES, async ({ process, input }, call) => {
       const { kind, bytes } = inputOf(input);
       await find(process, call).write(kind, bytes, call.signal);
       return {};
@@ -58,7 +58,7 @@ export function processRpcs(processes: ProcessTable): Rpc[] {
           }),
         ),
     },
-    new UnaryRpc(method.sendSignal, MESSAGES, async ({ process, signal, scope }, call) => {
+    unaryRpc(method.sendSignal, MESSAGES, async ({ process, signal, scope }, call) => {
       const target = find(process, call);
       const number: number = signal;
       if (number === Signal.UNSPECIFIED) {
@@ -73,7 +73,7 @@ export function processRpcs(processes: ProcessTable): Rpc[] {
       if (number === SIGKILL) await within(KILL_WAIT_MS, target.ended, () => null);
       return {};
     }),
-    new UnaryRpc(method.closeStdin, MESSAGES, ({ process }, call) => {
+    unaryRpc(method.closeStdin, MESSAGES, ({ process }, call) => {
       find(process, call).closeStdin();
       return {};
     }),

@@ -18,7 +18,7 @@ import type { WatchEvent, WatchEventType } from '../../services/watch/local/even
 import type { PolledWatches } from '../../services/watch/polled.ts';
 import type { Watch, Watcher } from '../../services/watch/watcher.ts';
 import { encodeFrame } from '../connect/codec.ts';
-import { UnaryRpc } from '../connect/connect-unary.ts';
+import { type UnaryRpc, unaryRpc } from '../connect/connect-unary.ts';
 import type { EventStream } from '../connect/event-stream.ts';
 import { callerOf } from '../connect/request.ts';
 import { entryToMessage } from './entry.ts';
@@ -123,13 +123,13 @@ async function eventMessage(event: WatchEvent, entries: EntrySource | null): Pro
 export function watcherRpcs({ polled, guest, entries }: WatchDependencies): UnaryRpc[] {
   const { method } = Filesystem;
   return [
-    new UnaryRpc(method.createWatcher, FILESYSTEM_MESSAGES, async (request, call) => {
+    unaryRpc(method.createWatcher, FILESYSTEM_MESSAGES, async (request, call) => {
       const path = resolvePath(request.path, callerOf(call, guest), guest.defaultWorkdir);
       call.subject = { path };
       const { recursive, allowNetworkMounts, includeEntry } = request;
       return { watcherId: await polled.create(path, { recursive, allowNetworkMounts, includeEntry }) };
     }),
-    new UnaryRpc(method.getWatcherEvents, FILESYSTEM_MESSAGES, async function* ({ watcherId }) {
+    unaryRpc(method.getWatcherEvents, FILESYSTEM_MESSAGES, async function* ({ watcherId }) {
       const source = polled.optionsOf(watcherId).includeEntry ? entries : null;
       let bytes = 0;
       for (const part of await polled.takeUpToNow(watcherId, mostAtOnce(source))) {
@@ -140,7 +140,7 @@ export function watcherRpcs({ polled, guest, entries }: WatchDependencies): Unar
         await nextTurn();
       }
     }),
-    new UnaryRpc(method.removeWatcher, FILESYSTEM_MESSAGES, ({ watcherId }) => {
+    unaryRpc(method.removeWatcher, FILESYSTEM_MESSAGES, ({ watcherId }) => {
       polled.remove(watcherId);
       return {};
     }),
