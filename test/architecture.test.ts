@@ -227,9 +227,13 @@ describe('undocumented API', () => {
     expect(privateIn(codeOf(code))).toEqual(names);
   });
 
+  /** They receive uploads, and go with the way that does it. */
+  const GOING = ['socket-body.ts', 'socket-handle.ts'].map((name) => `src/daemon/linux/network/${name}`);
+
   test('is not used', () => {
     expect(sources.length).toBeGreaterThan(200);
-    const found = sources.flatMap((file) =>
+    const staying = sources.filter((file) => !GOING.includes(file));
+    const found = staying.flatMap((file) =>
       privateIn(codeOf(readFileSync(join(TOP, file), 'utf8'))).map((name) => `${file}: ${name}`),
     );
     expect(found).toEqual([]);
