@@ -5,10 +5,9 @@ import { AbortRelay } from '../../../src/base/abort.ts';
 import { CallTally } from '../../../src/base/http/call-tally.ts';
 import { Transfers } from '../../../src/base/tally.ts';
 import { Unread } from '../../../src/base/unread.ts';
-import { beginCall } from '../../../src/daemon/http/admission/admission.ts';
 import { CallLog } from '../../../src/daemon/http/admission/call-log.ts';
 import { CallScope } from '../../../src/daemon/http/admission/call-scope.ts';
-import { disableBodyParsing } from '../../../src/daemon/http/admission/requests.ts';
+import { beginCall, disableBodyParsing } from '../../../src/daemon/http/admission/requests.ts';
 
 const GENEROUS = 64 * 1024 * 1024;
 

@@ -1,19 +1,12 @@
 // What every request passes before its body is read, REST and RPC, known route or not.
 import cors from '@fastify/cors';
-import type { FastifyInstance, FastifyReply, FastifyRequest, onRequestHookHandler } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../../base/errors.ts';
-import { passOnIds } from '../../../base/http/call-ids.ts';
 import { hostFault } from '../../../base/http/client-errors.ts';
 import type { Guest } from '../../services/guest/guest.ts';
 import { requireAccessToken } from './auth.ts';
 import type { CallLog } from './call-log.ts';
-import type { CallScope } from './call-scope.ts';
-
-declare module 'fastify' {
-  interface FastifyRequest {
-    call: CallScope;
-  }
-}
+import { beginCall } from './requests.ts';
 
 const CORS_MAX_AGE_S = 7200;
 
@@ -48,16 +41,6 @@ export function admitRequests(app: FastifyInstance, calls: CallLog, guest: Guest
 }
 
 type Done = (error?: Error) => void;
-
-/** Creates the scope of the operation. Responses repeat `X-Request-Id` and `traceparent`. */
-export function beginCall(calls: CallLog): onRequestHookHandler {
-  return (request, reply, done) => {
-    const { method, routeOptions, raw } = request;
-    passOnIds(raw, reply.raw);
-    request.call = calls.begin(`${method} ${routeOptions.url ?? 'unknown'}`, raw, reply.raw);
-    done();
-  };
-}
 
 /** File downloads replace the header (download-plan.ts): browsers may keep them, and ask whether they are current. */
 function forbidCaching(_request: FastifyRequest, reply: FastifyReply, done: Done): void {

@@ -1,6 +1,25 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest, onRequestHookHandler } from 'fastify';
+import { passOnIds } from '../../../base/http/call-ids.ts';
 import { monotonicMs } from '../../../base/monotonic.ts';
+import type { CallLog } from './call-log.ts';
+import type { CallScope } from './call-scope.ts';
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    call: CallScope;
+  }
+}
+
+/** Creates the scope of the operation. Responses repeat `X-Request-Id` and `traceparent`. */
+export function beginCall(calls: CallLog): onRequestHookHandler {
+  return (request, reply, done) => {
+    const { method, routeOptions, raw } = request;
+    passOnIds(raw, reply.raw);
+    request.call = calls.begin(`${method} ${routeOptions.url ?? 'unknown'}`, raw, reply.raw);
+    done();
+  };
+}
 
 /** A hook `onRequest` of routes whose body may have any content type: Fastify refuses malformed ones with 415. */
 export function ignoreContentType(request: FastifyRequest, _reply: FastifyReply, done: () => void): void {
