@@ -531,13 +531,27 @@ export function connectDatagrams(address: string): number;
 /** Opens a socket for sock_diag(7), close-on-exec; returns its descriptor. Throws socket(2)'s errors. */
 export function openSocketDiagnosis(): number;
 
+// --- guest/connection.c ------------------------------------------------------------------------------------
+
+/**
+ * A duplicate, close-on-exec and owned by the caller, of this process' descriptor of the connection between two numeric
+ * addresses; null: there is no such connection. Looks at each descriptor until it is found, at the newest first.
+ */
+export function duplicateConnection(
+  localAddress: string,
+  localPort: string,
+  remoteAddress: string,
+  remotePort: string,
+): number | null;
+
 // --- guest/listen.c ----------------------------------------------------------------------------------------
 
 /**
  * Opens a TCP socket that listens at a numeric address, `::` being all addresses of IPv4, too; returns its descriptor, close-on-exec
- * and non-blocking. Connections to a peer that is silent break after at most 60 s. Throws the errors of bind(2) and listen(2).
+ * and non-blocking. With `limitsSilence`, connections to a peer that is silent break after at most 60 s. Throws the errors of bind(2)
+ * and listen(2).
  */
-export function listenAt(address: string, port: string): number;
+export function listenAt(address: string, port: string, limitsSilence: boolean): number;
 
 /** Where a socket listens, which gets the options that `listenAt` sets; null: it is no such socket. */
 export function listeningAt(descriptor: number): { readonly address: string; readonly port: string } | null;

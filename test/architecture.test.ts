@@ -41,7 +41,7 @@ const OWNERS: Record<string, RegExp> = {
   '@redis/client': /^gateway\/registry\/(redis-client|redis-link|redis-scripts|agreement)\.ts$/,
   '@fastify/cors': /^daemon\/http\/admission\/admission\.ts$/,
   '@fastify/busboy': /^daemon\/http\/rest\/.+\.ts$/,
-  '@connectrpc/connect': /^daemon\/http\/(connect|rpc)\/.+\.ts$/,
+  '@connectrpc/connect': /^daemon\/http\/((connect|rpc)\/.+|admission\/errors)\.ts$/,
   '@connectrpc/connect-node': /^daemon\/http\/connect\/connect-node\.ts$/,
   '@bufbuild/protobuf': /^daemon\/http\/(connect|rpc)\/.+\.ts$/,
   'mime-types': /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
@@ -196,6 +196,49 @@ describe('restricted imports', () => {
       /process\.(argv|env)\b/.test(readFileSync(join(ROOT, file), 'utf8')),
     );
     expect(readers.sort()).toEqual(['daemon/config/config.ts', 'gateway/config/config.ts']);
+  });
+});
+
+describe('undocumented API', () => {
+  /** Members of Node and of libraries that their documentation does not have. */
+  const PRIVATE = [
+    ...[/\b_(handle|listen2|storeHeader|httpMessage|events|eventsCount|parent|header|socket|final)\b/],
+    ...[/\b_(readableState|writableState|implicitHeader|send|writeRaw|finish)\b/],
+    // A class of one's own overrides them, as documented.
+    ...[/(?<!override |this\.)\b_(read|write|writev|transform|flush|destroy|construct)\b(?=\s*[=(])/],
+    ...[/process\.(binding|_\w+)/, /setFlagsFromString/, /internalBinding/, /getOwnPropertySymbols/],
+  ];
+  const sources = globSync('{src,systemd}/**/*.{ts,cjs,mjs,js}', { cwd: TOP }).filter(
+    (file) => !file.startsWith('src/gen/'),
+  );
+  /** The code of a file, without comments. */
+  const codeOf = (text: string) => text.replace(/\/\*[\s\S]*?\*\/|(^|\s)\/\/.*$/gm, '');
+  const privateIn = (code: string) => PRIVATE.flatMap((name) => name.exec(code)?.[0] ?? []);
+
+  test.each([
+    ['socket._handle.fd', ['_handle']],
+    ['request._read = () => {};', ['_read']],
+    ['class A { override _read(): void {} }', []],
+    ['// socket._handle is private.', []],
+    ['process.binding("fs"); v8.setFlagsFromString("--x")', ['process.binding', 'setFlagsFromString']],
+    ['const { event_read, a_handle } = b;', []],
+  ])('the search in %j finds %j', (code, names) => {
+    expect(privateIn(codeOf(code))).toEqual(names);
+  });
+
+  test('is not used', () => {
+    expect(sources.length).toBeGreaterThan(200);
+    const found = sources.flatMap((file) =>
+      privateIn(codeOf(readFileSync(join(TOP, file), 'utf8'))).map((name) => `${file}: ${name}`),
+    );
+    expect(found).toEqual([]);
+  });
+
+  test('types are overridden only where this list says why', () => {
+    const overridden = files.filter((file) =>
+      /\bas (unknown|any|never) as\b/.test(codeOf(readFileSync(join(ROOT, file), 'utf8'))),
+    );
+    expect(overridden.sort()).toEqual([]);
   });
 });
 

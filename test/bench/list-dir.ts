@@ -9,15 +9,17 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { create, toBinary } from '@bufbuild/protobuf';
 import { Unread } from '../../src/base/unread.ts';
-import type { Codec } from '../../src/daemon/http/connect/codec.ts';
-import { ListAnswer } from '../../src/daemon/http/connect/list-answer.ts';
-import { sendAnswer } from '../../src/daemon/http/connect/unary-answer.ts';
+import { unaryCodecOf } from '../../src/daemon/http/connect/connect-unary.ts';
 import { entryToMessage } from '../../src/daemon/http/rpc/entry.ts';
+import { filesystemRpcs } from '../../src/daemon/http/rpc/filesystem.ts';
 import { UserDatabase } from '../../src/daemon/linux/system/users.ts';
 import { listDir } from '../../src/daemon/services/files/entries/list-dir.ts';
 import { stat } from '../../src/daemon/services/files/entries/stat.ts';
-import { ListDirResponseSchema } from '../../src/gen/filesystem/filesystem_pb.js';
+import { Guest } from '../../src/daemon/services/guest/guest.ts';
+import { WriteGate } from '../../src/daemon/services/pause/write-gate.ts';
+import { ListDirRequestSchema, ListDirResponseSchema } from '../../src/gen/filesystem/filesystem_pb.js';
 import { callOf, sharedLimits } from '../support/clients/calls.ts';
 import { testLanes } from '../support/services/lanes.ts';
 
@@ -63,15 +65,15 @@ async function find(root: string): Promise<void> {
 
 const shared = sharedLimits(new Unread(Number.POSITIVE_INFINITY));
 
-/** Lists and encodes, as ListDir does. */
-async function answer(root: string, codec: Codec): Promise<[readonly Buffer[], number]> {
-  const list = new ListAnswer(ListDirResponseSchema, codec);
+/** Lists and encodes in binary, as ListDir does; resolves with the number of entries. */
+async function listAll(root: string): Promise<number> {
   let count = 0;
   for await (const batch of listDir(root, 0xffff_ffff, entries)) {
-    list.add({ entries: batch.map(entryToMessage) });
+    const slice = create(ListDirResponseSchema, { entries: batch.map(entryToMessage) });
+    toBinary(ListDirResponseSchema, slice);
     count += batch.length;
   }
-  return [list.end() ?? [], count];
+  return count;
 }
 
 const median = (values: number[]) => values.toSorted((a, b) => a - b)[values.length >> 1] ?? Number.NaN;
@@ -83,7 +85,7 @@ async function compare(name: string, root: string): Promise<void> {
     finds.push((await measure(() => find(root))).ms);
     lists.push(
       await measure(async () => {
-        [, count] = await answer(root, 'binary');
+        count = await listAll(root);
       }),
     );
   }
@@ -113,15 +115,12 @@ function longestTurn(rounds: readonly Measured[]): string {
 /** The whole call by curl, which discards the response. */
 async function answers(root: string): Promise<void> {
   let round: Measured | undefined;
+  const guest = new Guest(entries.users);
+  const [, list] = filesystemRpcs({ guest, entries, gate: new WriteGate() });
   const server = createServer(async (request, response) => {
-    const { headers } = request;
     const call = callOf(request, response, shared);
-    round = await measure(async () => {
-      const codec = headers['content-type'] === 'application/json' ? 'json' : 'binary';
-      const [chunks] = await answer(root, codec);
-      const encoding = headers['accept-encoding'] === 'gzip' ? 'gzip' : null;
-      await sendAnswer({ call, codec, encoding }, chunks);
-    });
+    const codec = unaryCodecOf(request.headers['content-type'] ?? '');
+    if (list && codec) round = await measure(async () => list.serve?.(call, codec));
   }).listen(0, '127.0.0.1');
   await once(server, 'listening');
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
@@ -130,13 +129,20 @@ async function answers(root: string): Promise<void> {
       const rounds: Measured[] = [];
       for (let n = 0; n < ROUNDS; n++) {
         const headers = [`content-type: ${type}`, `accept-encoding: ${encoding}`];
+        const message = { path: root, depth: 0xffff_ffff };
+        const body =
+          type === 'application/json'
+            ? JSON.stringify(message)
+            : toBinary(ListDirRequestSchema, create(ListDirRequestSchema, message));
         const curl = spawn('curl', [
           '-s',
           '-o',
           '/dev/null',
           ...headers.flatMap((line) => ['-H', line]),
+          ...['--data-binary', '@-'],
           url,
         ]);
+        curl.stdin.end(body);
         await once(curl, 'exit');
         if (round) rounds.push(round);
       }

@@ -9,7 +9,6 @@ import { create } from '@bufbuild/protobuf';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
 import { Unread } from '../../src/base/unread.ts';
 import { StreamServer } from '../../src/daemon/http/connect/connect-stream.ts';
-import { headersOf } from '../../src/daemon/http/connect/request.ts';
 import { startStream } from '../../src/daemon/http/rpc/process-streams.ts';
 import type { EndEvent } from '../../src/daemon/services/process/output/events.ts';
 import {
@@ -84,7 +83,7 @@ function join(wanted: Wanted, readers: number) {
 
 // Only the process table and the guest are replaced; the messages, the frames and the loop are the daemon's.
 const ours = {
-  ...startStream(null as never, null as never),
+  ...startStream(null as never),
   open: async (request: StartRequest) =>
     join(wantedBy(request.process?.args ?? []), Number(request.process?.envs.readers ?? 1)),
 };
@@ -106,10 +105,9 @@ async function* plain(request: StartRequest): AsyncGenerator<StartResponse> {
 }
 
 function serveOurs(request: IncomingMessage, response: ServerResponse): void {
-  const headers = headersOf(request);
   const codec = request.headers['content-type']?.endsWith('json') ? 'json' : 'binary';
   const call = callOf(request, response, sharedLimits(unread));
-  void streams.serve(ours, { call, headers, codec });
+  void streams.serve(ours, call, codec);
 }
 
 /** The lower bound: the payloads alone, in writes of 64 KiB, over a plain socket. The request is `size count`. */

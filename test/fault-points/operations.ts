@@ -6,6 +6,7 @@ import {
   linkSync,
   mkdirSync,
   openSync,
+  readFileSync,
   readSync,
   symlinkSync,
   writeFileSync,

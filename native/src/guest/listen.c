@@ -11,7 +11,7 @@
 
 enum { BACKLOG = 511, SILENCE_S = 30, PROBE_AFTER_S = 10, PROBE_EVERY_S = 5, ADDRESS_SIZE = 64, PORT_SIZE = 6 };
 
-// Accepted sockets inherit them. The kernel gives up a silent peer: after SILENCE_S when data wait for it, and else by
+// Accepted sockets inherit them. The first is that of all servers. The others limit silence: the kernel gives up a silent peer: after SILENCE_S when data wait for it, and else by
 // probes after as long. Together that is 60 s at most, as data may begin to wait just before the probes give up.
 static const int OPTIONS[][3] = {
     {SOL_SOCKET, SO_REUSEADDR, 1},
@@ -26,9 +26,10 @@ static int set_option(int descriptor, const int option[3]) {
 }
 
 // Sets errno, and returns the name of the call that failed, or NULL.
-static const char* listen_at(int descriptor, const struct addrinfo* at) {
+static const char* listen_at(int descriptor, const struct addrinfo* at, bool limits_silence) {
   if (descriptor < 0) return "socket";
-  for (size_t i = 0; i < sizeof OPTIONS / sizeof *OPTIONS; i++) set_option(descriptor, OPTIONS[i]);
+  size_t count = limits_silence ? sizeof OPTIONS / sizeof *OPTIONS : 1;
+  for (size_t i = 0; i < count; i++) set_option(descriptor, OPTIONS[i]);
   // IPv4, too, whatever the default of the guest is; a socket of IPv4 refuses that option.
   set_option(descriptor, (const int[3]){IPPROTO_IPV6, IPV6_V6ONLY, 0});
   if (bind(descriptor, at->ai_addr, at->ai_addrlen) < 0) return "bind";
@@ -39,11 +40,13 @@ EXPORTED(listenAt) {
   char address[ADDRESS_SIZE], port[PORT_SIZE];
   const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
   struct addrinfo* at;
-  if (!arg_parse(env, info, "tt", "bind", EINVAL, address, sizeof address, "bind", EINVAL, port, sizeof port))
+  bool limits_silence;
+  if (!arg_parse(env, info, "ttb", "bind", EINVAL, address, sizeof address, "bind", EINVAL, port, sizeof port,
+                 &limits_silence))
     return NULL;
   if (getaddrinfo(address, port, &hints, &at) != 0) return envd_throw_errno(env, EINVAL, "getaddrinfo", address);
   int descriptor = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  const char* failed = listen_at(descriptor, at);
+  const char* failed = listen_at(descriptor, at, limits_silence);
   int error = errno;
   freeaddrinfo(at);
   if (!failed) return envd_number(env, descriptor);

@@ -60,27 +60,15 @@ export class Connections {
    * with `Expect: 100-continue` is served without that response: `expectsContinue` tells whether its body is still to be asked for.
    */
   attach(server: Server, serve: RequestListener): void {
-    const accept = server.listeners('connection');
-    server.removeAllListeners('connection');
-    server.on('connection', (socket: Socket) => {
-      if (this.#open.size >= this.#most && !this.#makeRoom()) {
-        this.#refused++;
-        const text = `too many connections: ${this.#most} are in use (--max-connections)`;
-        socket.on('error', () => {}).resume();
-        closeWith(socket, 503, text);
-        return;
-      }
-      this.#open.set(socket, { current: null, waiting: [], isUpgraded: false });
-      socket.once('close', () => this.#forget(socket));
-      for (const listener of accept) listener.call(server, socket);
+    const parse = server.listeners('connection');
+    server.removeAllListeners('connection').on('connection', (socket: Socket) => {
+      if (this.#accepts(socket)) for (const listener of parse) listener.call(server, socket);
     });
-    const arriveFor =
-      (serve: RequestListener): RequestListener =>
-      (request, response) =>
-        this.#arrive({ request, response, serve });
-    server.on('request', arriveFor(serve));
-    server.on('checkContinue', arriveFor(serve));
-    server.on('checkExpectation', arriveFor(refuseExpectation));
+    for (const event of ['request', 'checkContinue'] as const)
+      server.on(event, (request, response) => this.#arrive({ request, response, serve }));
+    server.on('checkExpectation', (request, response) =>
+      this.#arrive({ request, response, serve: refuseExpectation }),
+    );
     server.on(
       'clientError',
       clientErrorHandler((socket) => this.#open.get(socket)?.current ?? null),
@@ -91,6 +79,19 @@ export class Connections {
   keep(socket: Socket): void {
     const connection = this.#open.get(socket);
     if (connection) connection.isUpgraded = true;
+  }
+
+  /** Refuses the connection with 503 when all are in use. */
+  #accepts(socket: Socket): boolean {
+    if (this.#open.size >= this.#most && !this.#makeRoom()) {
+      this.#refused++;
+      socket.on('error', () => {}).resume();
+      closeWith(socket, 503, `too many connections: ${this.#most} are in use (--max-connections)`);
+      return false;
+    }
+    this.#open.set(socket, { current: null, waiting: [], isUpgraded: false });
+    socket.once('close', () => this.#forget(socket));
+    return true;
   }
 
   #arrive(exchange: Exchange): void {

@@ -23,8 +23,7 @@ import { fileRoutes } from './rest/files.ts';
 import { envsRoutes, healthRoutes, metricsRoutes, portsRoutes } from './rest/guest.ts';
 import { initRoutes } from './rest/init.ts';
 import { collapseRoutes, freezeRoutes, fsfreezeRoutes } from './rest/pause.ts';
-import { mountConnect } from './rpc/mount.ts';
-import { createRpc, type RpcDependencies } from './rpc/router.ts';
+import { createRpcs, mountRpcs, type RpcDependencies } from './rpc/mount.ts';
 
 /** The services that routes and RPCs call. */
 export interface AppServices extends RpcDependencies {
@@ -59,11 +58,9 @@ export interface AppOptions {
 }
 
 /** What the server shares with its routes. */
-export interface RouteParts {
+export interface RouteState {
   readonly tally: CallTally;
-  readonly shared: SharedLimits;
-  /** The level of the interface that `/init` tells. */
-  readonly interfaceVersion: string;
+  readonly limits: SharedLimits;
 }
 
 /** Registers all operations. */
@@ -71,7 +68,7 @@ export function registerRoutes(
   app: FastifyInstance,
   services: AppServices,
   options: AppOptions,
-  { tally, shared, interfaceVersion }: RouteParts,
+  { tally, limits }: RouteState,
 ): void {
   const { guest, entries, gate, uploads } = services;
   healthRoutes(app, services.health, guest);
@@ -79,10 +76,10 @@ export function registerRoutes(
   metricsRoutes(app, services.metrics, { ...options, calls: tally, ...services });
   envsRoutes(app, guest);
   portsRoutes(app, services.ports);
-  initRoutes(app, services.init, interfaceVersion, options.logger);
+  initRoutes(app, services.init, options.logger);
   freezeRoutes(app, services.freezer);
   fsfreezeRoutes(app, services.filesystemFreezer);
   collapseRoutes(app, services.collapser);
   fileRoutes(app, new FileServices(guest, { ...entries, gate, uploads }), new DownloadLimits());
-  mountConnect(app, createRpc(services, options.streams), shared, options.places);
+  mountRpcs(app, createRpcs(services, options.streams), limits, options.places);
 }

@@ -6,12 +6,11 @@ import { AbortRelay } from '../../base/abort.ts';
 import { EnvdError, HttpError } from '../../base/errors.ts';
 import { CallTally } from '../../base/http/call-tally.ts';
 import { type Connections, connectionsOf } from '../../base/http/connections.ts';
-import { INTERFACE_VERSION } from '../../base/program/version.ts';
 import type { Upgrade } from '../services/handover/upgrade.ts';
 import { admitRequests } from './admission/admission.ts';
 import { CallLog } from './admission/call-log.ts';
+import { sendError } from './admission/errors.ts';
 import { disableBodyParsing } from './admission/requests.ts';
-import { sendError } from './json/errors.ts';
 import { upgradeRoutes } from './rest/upgrade.ts';
 import { type AppOptions, type AppServices, registerRoutes } from './routes.ts';
 
@@ -44,15 +43,14 @@ export class App {
 
   constructor(services: AppServices, options: AppOptions) {
     const { requests, unread, shutdown, logger, connections } = options;
-    const shared = { shutdown: new AbortRelay(shutdown), requests, unread };
+    const limits = { shutdown: new AbortRelay(shutdown), requests, unread };
     const tally = new CallTally();
-    const calls = new CallLog(logger, shared, tally, services.downloads);
+    const calls = new CallLog(logger, limits, tally, services.downloads);
     this.#fastify = createFastify(logger, connections);
     this.server = this.#fastify.server;
     admitRequests(this.#fastify, calls, services.guest);
     shapeErrors(this.#fastify);
-    const parts = { tally, shared, interfaceVersion: INTERFACE_VERSION };
-    registerRoutes(this.#fastify, services, options, parts);
+    registerRoutes(this.#fastify, services, options, { tally, limits });
   }
 
   /** Accepts connections of a socket that listens, which belongs to the server from then on. Throws listen(2)'s errors. */

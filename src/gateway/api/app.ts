@@ -1,4 +1,4 @@
-import Fastify, { type FastifyInstance, type FastifyReply } from 'fastify';
+import Fastify, { type FastifyBaseLogger, type FastifyInstance, type FastifyReply } from 'fastify';
 import type { Logger } from 'pino';
 import { EnvdError, errorBody, HttpError, messageOf, statusOf } from '../../base/errors.ts';
 import { idsOf, passOnIds } from '../../base/http/call-ids.ts';
@@ -53,13 +53,15 @@ declare module 'fastify' {
 export function buildPlatform(parts: PlatformParts): FastifyInstance {
   const { logger, operations, keys, onExpiry, metrics } = parts;
   const views = new Views(parts);
+  const level = logger.isLevelEnabled('warn') ? 'warn' : logger.level;
+  const loggerInstance: FastifyBaseLogger = logger.child({}, { level });
   const app = Fastify({
-    loggerInstance: logger.child({}, { level: logger.isLevelEnabled('warn') ? 'warn' : logger.level }),
+    loggerInstance,
     // Ids may be longer than the 100 characters that Fastify allows; those that are no ids are not known.
     routerOptions: { maxParamLength: MAX_PARAM_LENGTH },
     frameworkErrors: (error, _request, reply) => void sendError(reply, error),
     ajv: { customOptions: { coerceTypes: false, removeAdditional: false, allowUnionTypes: true } },
-  }) as unknown as FastifyInstance;
+  });
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', { parseAs: 'string' }, (_request, body, done) =>
     done(null, parse(String(body))),

@@ -14,10 +14,9 @@ import { unlessRefused } from '../refused.ts';
 /** Values of headers. Each line is taken for every header that has a grammar. */
 export function fuzz(data: Buffer): void {
   for (const value of data.toString('latin1').split('\n')) {
-    const headers = { get: () => value };
-    const timeout = unlessRefused(() => timeoutOf(headers));
+    const timeout = unlessRefused(() => timeoutOf({ 'connect-timeout-ms': value }));
     assert(timeout === null || (timeout > 0 && timeout <= 0x7fffffff));
-    const keepalive = keepaliveMsOf(headers);
+    const keepalive = keepaliveMsOf({ 'keepalive-ping-interval': value });
     assert(keepalive > 0 && keepalive <= 0x7fffffff);
     streamCodecOf(value);
     unlessRefused(() => announcedDigests({ 'content-digest': value }));

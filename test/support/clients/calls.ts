@@ -7,7 +7,7 @@ import { Transfers } from '../../../src/base/tally.ts';
 import { Unread } from '../../../src/base/unread.ts';
 import { CallLog } from '../../../src/daemon/http/admission/call-log.ts';
 import { CallScope } from '../../../src/daemon/http/admission/call-scope.ts';
-import { beginCalls } from '../../../src/daemon/http/admission/requests.ts';
+import { beginCall, disableBodyParsing } from '../../../src/daemon/http/admission/requests.ts';
 
 const GENEROUS = 64 * 1024 * 1024;
 
@@ -20,8 +20,9 @@ export function callOf(request: IncomingMessage, response: ServerResponse, share
   return new CallScope({ operation: 'POST /test', request, response }, shared, () => {});
 }
 
-/** Gives each request of `app` its scope, as the daemon does. */
+/** Gives each request of `app` its scope, and parses no bodies, as the daemon does. */
 export function withCalls(app: FastifyInstance, shared = sharedLimits()): void {
+  disableBodyParsing(app);
   const logger = pino({ level: 'silent' });
-  beginCalls(app, new CallLog(logger, shared, new CallTally(), new Transfers()));
+  app.addHook('onRequest', beginCall(new CallLog(logger, shared, new CallTally(), new Transfers())));
 }

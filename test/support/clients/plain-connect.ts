@@ -2,13 +2,12 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { compressionBrotli, compressionGzip, connectNodeAdapter } from '@connectrpc/connect-node';
-import { toConnectError } from '../../../src/daemon/http/connect/errors.ts';
-import { filesystemService } from '../../../src/daemon/http/rpc/filesystem.ts';
+import { filesystemRpcs } from '../../../src/daemon/http/rpc/filesystem.ts';
 import { UserDatabase } from '../../../src/daemon/linux/system/users.ts';
 import { Guest } from '../../../src/daemon/services/guest/guest.ts';
 import { WriteGate } from '../../../src/daemon/services/pause/write-gate.ts';
-import { Filesystem } from '../../../src/gen/filesystem/filesystem_pb.js';
 import { testLanes } from '../services/lanes.ts';
+import { addPlainRpcs } from './plain-rpcs.ts';
 
 /** The unary calls of Filesystem as connect-node alone answers them. */
 export interface PlainServer {
@@ -18,15 +17,13 @@ export interface PlainServer {
 
 export async function startPlain(): Promise<PlainServer> {
   const users = new UserDatabase();
-  const userOf = () => ({ uid: 0, gid: 0, name: 'root', home: '/root', groups: [0], shell: '/bin/sh' });
   const entries = { users, lanes: testLanes, metadataPrefix: 'user.svc.' };
-  const service = filesystemService({ guest: new Guest(users), entries, gate: new WriteGate(), userOf });
+  const guest = new Guest(users);
+  guest.defaultUser = 'root';
+  const rpcs = filesystemRpcs({ guest, entries, gate: new WriteGate() });
   const adapter = connectNodeAdapter({
     acceptCompression: [compressionGzip, compressionBrotli],
-    routes: (router) => router.service(Filesystem, service, { jsonOptions: { ignoreUnknownFields: false } }),
-    interceptors: [
-      (next) => (call) => next(call).catch((error: unknown) => Promise.reject(toConnectError(error))),
-    ],
+    routes: (router) => addPlainRpcs(router, rpcs),
   });
   const server = createServer(adapter).listen(0, '127.0.0.1');
   await once(server, 'listening');

@@ -1,12 +1,12 @@
 // What every request passes before its body is read, REST and RPC, known route or not.
 import cors from '@fastify/cors';
-import type { FastifyInstance } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../../base/errors.ts';
 import { hostFault } from '../../../base/http/client-errors.ts';
 import type { Guest } from '../../services/guest/guest.ts';
 import { requireAccessToken } from './auth.ts';
 import type { CallLog } from './call-log.ts';
-import { beginCalls } from './requests.ts';
+import { beginCall } from './requests.ts';
 
 const CORS_MAX_AGE_S = 7200;
 
@@ -20,50 +20,43 @@ const EXPOSED_HEADERS = [
   ...['Accept-Ranges', 'Content-Disposition', 'Content-Range', 'ETag', 'Repr-Digest'],
 ];
 
+const ANY_ORIGIN = {
+  origin: '*',
+  // OPTIONS requests that are no preflights are accepted.
+  strictPreflight: false,
+  methods: ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'],
+  exposedHeaders: EXPOSED_HEADERS.join(', '),
+  maxAge: CORS_MAX_AGE_S,
+};
+
 /** Adds the steps in the order in which they run. The first one that fails answers. */
 export function admitRequests(app: FastifyInstance, calls: CallLog, guest: Guest): void {
-  beginCalls(app, calls);
-  // Before CORS, which answers preflights.
-  forbidCaching(app);
-  allowAnyOrigin(app);
-  requireHost(app);
-  requireChunks(app);
-  requireAccessToken(app, guest);
+  app.addHook('onRequest', beginCall(calls));
+  app.addHook('onRequest', forbidCaching);
+  // It answers preflights.
+  app.register(cors, ANY_ORIGIN);
+  app.addHook('onRequest', requireHost);
+  app.addHook('onRequest', requireChunks);
+  app.addHook('onRequest', requireAccessToken(guest));
 }
 
-function allowAnyOrigin(app: FastifyInstance): void {
-  app.register(cors, {
-    origin: '*',
-    // OPTIONS requests that are no preflights are accepted.
-    strictPreflight: false,
-    methods: ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'],
-    exposedHeaders: EXPOSED_HEADERS.join(', '),
-    maxAge: CORS_MAX_AGE_S,
-  });
-}
+type Done = (error?: Error) => void;
 
 /** File downloads replace the header (download-plan.ts): browsers may keep them, and ask whether they are current. */
-function forbidCaching(app: FastifyInstance): void {
-  app.addHook('onRequest', (_request, reply, done) => {
-    reply.header('cache-control', 'no-store');
-    done();
-  });
+function forbidCaching(_request: FastifyRequest, reply: FastifyReply, done: Done): void {
+  reply.header('cache-control', 'no-store');
+  done();
 }
 
-function requireHost(app: FastifyInstance): void {
-  app.addHook('onRequest', (request, reply, done) => {
-    const fault = hostFault(request.raw);
-    if (fault === null) return done();
-    reply.header('connection', 'close');
-    done(new EnvdError('invalid_argument', fault));
-  });
+function requireHost(request: FastifyRequest, reply: FastifyReply, done: Done): void {
+  const fault = hostFault(request.raw);
+  if (fault !== null) reply.header('connection', 'close');
+  done(fault === null ? undefined : new EnvdError('invalid_argument', fault));
 }
 
 /** RFC 9112, section 6.1: Node takes what is coded otherwise, too, as it is. */
-function requireChunks(app: FastifyInstance): void {
-  app.addHook('onRequest', (request, _reply, done) => {
-    const coding = request.headers['transfer-encoding']?.toLowerCase() ?? 'chunked';
-    if (coding === 'chunked') return done();
-    done(new EnvdError('unimplemented', `transfer coding '${coding}' is not supported: use chunked`));
-  });
+function requireChunks(request: FastifyRequest, _reply: FastifyReply, done: Done): void {
+  const coding = request.headers['transfer-encoding']?.toLowerCase() ?? 'chunked';
+  if (coding === 'chunked') done();
+  else done(new EnvdError('unimplemented', `transfer coding '${coding}' is not supported: use chunked`));
 }

@@ -1,5 +1,5 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import type { FastifyInstance, FastifyRequest } from 'fastify';
+import type { FastifyRequest, onRequestHookHandler } from 'fastify';
 import { EnvdError } from '../../../base/errors.ts';
 import { isInHeader } from '../../../base/program/secrets.ts';
 import type { Guest } from '../../services/guest/guest.ts';
@@ -21,14 +21,14 @@ const EXEMPT = new Set([
   'POST /files',
 ]);
 
-/** Authorises requests, REST and RPC: fails with `unauthenticated` unless the access token matches. */
-export function requireAccessToken(app: FastifyInstance, guest: Guest): void {
-  app.addHook('onRequest', (request, reply, done) => {
+/** Authorizes requests, REST and RPC: fails with `unauthenticated` unless the access token matches. */
+export function requireAccessToken(guest: Guest): onRequestHookHandler {
+  return (request, reply, done) => {
     request.call.isTrusted = hasAccess(request.headers, guest);
     if (request.call.isTrusted || isExempt(request)) return done();
     endUnlessComplete(request.raw, reply.raw, LINGER);
     done(new EnvdError('unauthenticated', UNAUTHORIZED));
-  });
+  };
 }
 
 /** Whether a request has the access token, if there is one. */

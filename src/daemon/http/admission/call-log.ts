@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Logger } from 'pino';
 import { messageOf } from '../../../base/errors.ts';
@@ -7,13 +8,14 @@ import type { Transfers } from '../../../base/tally.ts';
 import { CallScope, type SharedLimits } from './call-scope.ts';
 import { identityOf } from './identity.ts';
 import { RefusalLines } from './refusal-lines.ts';
-import { membersOf } from './subject.ts';
 
 /**
  * Operations right before a pause. They are logged when they start: a line at their end would be written after the
  * resume, and delay the first caller.
  */
 const BEFORE_A_PAUSE: readonly string[] = ['POST /freeze', 'POST /fsfreeze', 'POST /collapse'];
+
+const HASH_DIGITS = 12;
 
 const DOWNLOAD = 'GET /files';
 
@@ -49,7 +51,10 @@ export class CallLog {
     const { operation, request, response, failure, rpcCode } = call;
     const { statusCode: status, writableFinished: completed } = response;
     const milliseconds = monotonicMs() - call.started;
-    if (operation === DOWNLOAD && status < 300) this.#countDownload(call.sent);
+    if (operation === DOWNLOAD && status < 300) {
+      this.#downloads.count++;
+      this.#downloads.bytes += call.sent;
+    }
     this.#tally.add(operation, rpcCode ?? (completed ? String(status) : 'aborted'), milliseconds / 1000);
     const isUnexpected = rpcCode === undefined ? status === 500 : rpcCode === 'internal';
     const level = isUnexpected ? 'error' : levelOf(operation, status, completed);
@@ -67,22 +72,26 @@ export class CallLog {
       aborted: completed ? undefined : true,
       milliseconds: Math.round(milliseconds * 10) / 10,
       bytes: call.sent,
-      ...(call.subject && membersOf(call.subject)),
+      pid: call.subject?.pid,
+      pathHash: pathHashOf(call.subject?.path),
       ...identityOf(request),
     };
     this.#logger[level](line, 'operation');
   };
-
-  #countDownload(bytes: number): void {
-    this.#downloads.count++;
-    this.#downloads.bytes += bytes;
-  }
 }
 
 function levelOf(operation: string, status: number, completed: boolean): 'warn' | 'info' | 'debug' {
   if (status >= 500) return 'warn';
   const isLoggedAlready = completed && status < 300 && BEFORE_A_PAUSE.includes(operation);
   return isLoggedAlready || operation.endsWith(' /health') ? 'debug' : 'info';
+}
+
+/**
+ * The first digits of the SHA-256 of a path (`printf %s /path | sha256sum`): lines about one file can be found, but the
+ * log has no names.
+ */
+function pathHashOf(path: string | undefined): string | undefined {
+  return path === undefined ? undefined : hash('sha256', path).slice(0, HASH_DIGITS);
 }
 
 /**

@@ -1,12 +1,10 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { AbortListener, AbortRelay } from '../../../base/abort.ts';
-import { freeAll } from '../../../base/buffers.ts';
 import { EnvdError } from '../../../base/errors.ts';
 import { expectsContinue } from '../../../base/http/connections.ts';
 import { monotonicMs } from '../../../base/monotonic.ts';
 import type { Kept, Unread } from '../../../base/unread.ts';
-import type { Subject } from './subject.ts';
 
 /** What all calls share. */
 export interface SharedLimits {
@@ -20,12 +18,10 @@ export interface SharedLimits {
 /** Smaller requests are not counted: their sum is bounded by the number of connections. */
 export const COUNTED_BYTES = 16 * 1024;
 
-/** A request, and the route that serves it. */
-export interface Exchange {
-  /** Method and path of the route. */
-  readonly operation: string;
-  readonly request: IncomingMessage;
-  readonly response: ServerResponse;
+/** What an operation is about, for readers of the log. */
+export interface Subject {
+  readonly pid?: number;
+  readonly path?: string;
 }
 
 /**
@@ -35,6 +31,7 @@ export interface Exchange {
  */
 export class CallScope implements Kept, AbortListener {
   index = -1;
+  /** Method and path of the route. */
   readonly operation: string;
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
@@ -64,11 +61,10 @@ export class CallScope implements Kept, AbortListener {
   #isHeld = false;
   #isTransfer = false;
   #received = 0;
-  #pieces: Buffer[] | null = null;
 
   /** `end` is called at the end of the response, also when the client disconnects. */
   constructor(
-    { operation, request, response }: Exchange,
+    { operation, request, response }: Pick<CallScope, 'operation' | 'request' | 'response'>,
     shared: SharedLimits,
     end: (call: CallScope) => void,
   ) {
@@ -129,11 +125,6 @@ export class CallScope implements Kept, AbortListener {
     if (expectsContinue(this.request) && !this.response.headersSent) this.response.writeContinue();
   }
 
-  /** Frees these pieces of the body if the call is aborted; null: the body is complete. */
-  receive(pieces: Buffer[] | null): void {
-    this.#pieces = pieces;
-  }
-
   /** Counts bytes of the request until the end of the call; 0: nothing is kept any longer. */
   hold(bytes: number): void {
     if (!this.#isHeld && bytes <= COUNTED_BYTES) return;
@@ -181,7 +172,6 @@ export class CallScope implements Kept, AbortListener {
   abort(reason: unknown): void {
     if (this.#aborted) return;
     this.#aborted = { reason };
-    if (this.#pieces) freeAll(this.#pieces);
     this.#controller?.abort(reason);
     this.#reject(reason);
   }

@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest, onRequestHookHandler } from 'fastify';
 import { passOnIds } from '../../../base/http/call-ids.ts';
 import { monotonicMs } from '../../../base/monotonic.ts';
 import type { CallLog } from './call-log.ts';
@@ -11,14 +11,14 @@ declare module 'fastify' {
   }
 }
 
-/** Creates a scope for each operation of Fastify's routes. Responses repeat `X-Request-Id` and `traceparent`. */
-export function beginCalls(app: FastifyInstance, calls: CallLog): void {
-  app.addHook('onRequest', (request, reply, done) => {
+/** Creates the scope of the operation. Responses repeat `X-Request-Id` and `traceparent`. */
+export function beginCall(calls: CallLog): onRequestHookHandler {
+  return (request, reply, done) => {
     const { method, routeOptions, raw } = request;
     passOnIds(raw, reply.raw);
     request.call = calls.begin(`${method} ${routeOptions.url ?? 'unknown'}`, raw, reply.raw);
     done();
-  });
+  };
 }
 
 /** A hook `onRequest` of routes whose body may have any content type: Fastify refuses malformed ones with 415. */
@@ -27,14 +27,10 @@ export function ignoreContentType(request: FastifyRequest, _reply: FastifyReply,
   done();
 }
 
-/** Makes the routes of `scope` accept and discard any body of any content type. */
-export function ignoreBody(scope: FastifyInstance): void {
-  scope.addHook('onRequest', ignoreContentType);
-  scope.removeAllContentTypeParsers();
-  scope.addContentTypeParser('*', (_request, payload, parsed) => {
-    payload.resume();
-    parsed(null);
-  });
+/** The same for routes that discard any body. An unread one would hide that the client disconnects. */
+export function ignoreBody(request: FastifyRequest, reply: FastifyReply, done: () => void): void {
+  request.raw.resume();
+  ignoreContentType(request, reply, done);
 }
 
 /**

@@ -41,15 +41,8 @@ export function encodeFrame<Desc extends DescMessage>(
   message: MessageShape<Desc>,
   codec: Codec,
 ): Buffer {
-  return frameOf(0, encodeMessage(schema, message, codec));
-}
-
-function encodeMessage<Desc extends DescMessage>(
-  schema: Desc,
-  message: MessageShape<Desc>,
-  codec: Codec,
-): Uint8Array {
-  return codec === 'json' ? Buffer.from(toJsonString(schema, message)) : toBinary(schema, message);
+  const payload = codec === 'json' ? Buffer.from(toJsonString(schema, message)) : toBinary(schema, message);
+  return frameOf(0, payload);
 }
 
 /** Longer JSON texts are searched for large values of `bytes` fields. */

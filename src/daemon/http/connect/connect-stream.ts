@@ -1,12 +1,10 @@
 import { promisify } from 'node:util';
 import { gunzip } from 'node:zlib';
-import type { DescMessage } from '@bufbuild/protobuf';
-import { endStreamToJson } from '@connectrpc/connect/protocol-connect';
 import { EnvdError, messageOf } from '../../../base/errors.ts';
 import type { Feed } from '../../../base/feed.ts';
 import type { Unread } from '../../../base/unread.ts';
 import type { CallScope } from '../admission/call-scope.ts';
-import type { Subject } from '../admission/subject.ts';
+import { endOfStreamJson } from '../admission/errors.ts';
 import {
   COMPRESSED_FLAG,
   type Codec,
@@ -16,18 +14,10 @@ import {
   encodeFrame,
   frameOf,
 } from './codec.ts';
-import { toConnectError } from './errors.ts';
-import { Batches, type EventStream } from './event-stream.ts';
-import { type FrameBatch, FrameBatches } from './frame-batch.ts';
-import {
-  DECOMPRESSED_LIMIT_BYTES,
-  keepaliveMsOf,
-  REQUEST_LIMIT_BYTES,
-  type RequestHeaders,
-  readBody,
-  timeoutOf,
-  tooLarge,
-} from './request.ts';
+import { Batches, type EventStream, messagesOf } from './event-stream.ts';
+import { FrameBatch } from './frame-batch.ts';
+import { DECOMPRESSED_LIMIT_BYTES, REQUEST_LIMIT_BYTES, readBody, timeoutOf, tooLarge } from './request.ts';
+import type { Rpc } from './rpc.ts';
 import { Sending } from './sending.ts';
 
 /**
@@ -41,17 +31,9 @@ const SMALL_BATCH_BYTES = 32 * 1024;
 const CONTENT_TYPE = /^application\/connect\+(json|proto) *(?:;.*)?$/i;
 
 /** The codec of a streaming request in the Connect protocol; null for any other. */
-export function streamCodecOf(contentType: string | undefined): Codec | null {
-  const match = CONTENT_TYPE.exec(contentType ?? '');
-  if (!match) return null;
-  return match[1]?.toLowerCase() === 'json' ? 'json' : 'binary';
-}
-
-/** A streaming request and its response. */
-export interface StreamExchange {
-  readonly call: CallScope;
-  readonly headers: RequestHeaders;
-  readonly codec: Codec;
+export function streamCodecOf(contentType: string): Codec | null {
+  const type = CONTENT_TYPE.exec(contentType)?.[1]?.toLowerCase();
+  return type === undefined ? null : type === 'json' ? 'json' : 'binary';
 }
 
 /** The batch encoded last. */
@@ -64,7 +46,8 @@ interface Encoded {
 
 /** Serves all streams in the Connect protocol; they share encoded batches and buffers. */
 export class StreamServer {
-  readonly #batches = new FrameBatches();
+  /** Batches for reuse. */
+  readonly #spare: FrameBatch[] = [];
   /** Several readers of a process take the same array of events in turn: it is encoded once. */
   readonly #recent: Record<Codec, Encoded | null> = { json: null, binary: null };
   readonly #unread: Unread;
@@ -76,21 +59,30 @@ export class StreamServer {
     this.#unread = unread;
   }
 
+  /** A stream as an RPC. */
+  rpc(stream: EventStream): Rpc {
+    const { method, ignoreUnknownFields } = stream;
+    return {
+      method,
+      serve: (call, codec) => this.serve(stream, call, codec),
+      register: (router) =>
+        router.rpc(method, (request, context) => messagesOf(stream, request, context), {
+          jsonOptions: { ignoreUnknownFields },
+        }),
+    };
+  }
+
   /**
    * Serves a stream: encodes each event once for all readers, writes queued events together, and takes events from the
    * feed only after the kernel has taken the previous batch. Resolves with the error that ended the stream, or null.
    */
-  async serve<Event, Input extends DescMessage, Output extends DescMessage>(
-    stream: EventStream<Event, Input, Output>,
-    exchange: StreamExchange,
-  ): Promise<unknown> {
-    const { call, codec } = exchange;
+  async serve(stream: EventStream, call: CallScope, codec: Codec): Promise<unknown> {
     const { response } = call;
     const type = `application/connect+${codec === 'json' ? 'json' : 'proto'}`;
     call.askForBody();
     response.writeHead(200, ['content-type', type, 'connect-accept-encoding', 'gzip']);
     const sending = new Sending(response, this.#unread);
-    const error = await this.#pump(stream, exchange, sending).then(
+    const error = await this.#pump(stream, call, codec, sending).then(
       () => null,
       (reason: unknown) => sending.dropped ?? reason ?? new EnvdError('internal', 'stream failed'),
     );
@@ -106,42 +98,31 @@ export class StreamServer {
       this.#recent[codec]?.batch.release();
       this.#recent[codec] = null;
     }
-    this.#batches.clear();
+    this.#spare.length = 0;
   }
 
-  async #pump<Event, Input extends DescMessage, Output extends DescMessage>(
-    stream: EventStream<Event, Input, Output>,
-    exchange: StreamExchange,
-    sending: Sending,
-  ): Promise<void> {
-    const { call: scope, headers, codec } = exchange;
-    const feed = await open(stream, exchange);
-    scope.hold(0);
+  async #pump(stream: EventStream, call: CallScope, codec: Codec, sending: Sending): Promise<void> {
+    const feed = await open(stream, call, codec);
+    call.hold(0);
     sending.onStall(() => feed.stalled?.());
     const batchBytes = () => (this.#unread.isScarce ? SMALL_BATCH_BYTES : BATCH_BYTES[codec]);
-    const race = <T>(work: Promise<T>) => scope.race(work);
-    using taking = new Batches(feed, { keepaliveMs: keepaliveMsOf(headers), batchBytes, race });
+    using taking = new Batches(feed, call, batchBytes);
     // Each is awaited: readers of a process take turns, and each batch is encoded once.
     for (let events = await taking.next(); events !== null; events = await taking.next()) {
-      scope.throwIfAborted();
       const { batch, isLast } = this.#encode(stream, events, codec);
-      const sent = batch.send(scope.response, isLast);
+      const sent = batch.send(call.response, isLast);
       if (sent === null) continue;
-      sending.wait(scope.response.writableLength);
-      await scope.race(sent);
+      sending.wait(call.response.writableLength);
+      await call.race(sent);
       sending.taken();
     }
   }
 
   /** `late`: a keepalive. The last batch also has the end of the stream, so that both are one write. */
-  #encode<Event, Input extends DescMessage, Output extends DescMessage>(
-    stream: EventStream<Event, Input, Output>,
-    events: readonly Event[] | 'late',
-    codec: Codec,
-  ): Encoded {
+  #encode(stream: EventStream, events: readonly unknown[] | 'late', codec: Codec): Encoded {
     const last = this.#recent[codec];
     if (last?.stream === stream && last.events === events) return last;
-    const batch = this.#batches.take();
+    const batch = FrameBatch.take(this.#spare);
     if (events === 'late') batch.add(encodeFrame(stream.method.output, stream.keepalive, codec));
     else for (const event of events) stream.addFrame(event, codec, batch);
     const final = events === 'late' ? undefined : events.at(-1);
@@ -156,25 +137,19 @@ export class StreamServer {
 }
 
 /** Opens the feed that a request asks for. Of the request, which may have megabytes, nothing is kept after that. */
-async function open<Event, Input extends DescMessage, Output extends DescMessage>(
-  stream: EventStream<Event, Input, Output>,
-  { call: scope, headers, codec }: StreamExchange,
-): Promise<Feed<Event>> {
+async function open(stream: EventStream, call: CallScope, codec: Codec): Promise<Feed<unknown>> {
+  const { headers } = call.request;
   const timeoutMs = timeoutOf(headers);
   const limitMs = stream.ownsTimeout ? null : timeoutMs;
-  scope.expireAfter(limitMs, `stream exceeded its timeout of ${limitMs} ms`);
-  const body = await readBody(scope, REQUEST_LIMIT_BYTES[codec]);
-  const payload = await unwrap(body, headers.get('connect-content-encoding'));
+  call.expireAfter(limitMs, `stream exceeded its timeout of ${limitMs} ms`);
+  const body = await readBody(call, REQUEST_LIMIT_BYTES[codec]);
+  const payload = await unwrap(body, headers['connect-content-encoding']);
   const message = decodeMessage(stream.method.input, payload, codec, stream.ignoreUnknownFields);
-  const about = (subject: Subject) => {
-    scope.subject = subject;
-  };
-  const abort = { abortSignal: () => scope.signal, throwIfAborted: () => scope.throwIfAborted() };
-  return stream.open(message, { headers, timeoutMs, ...abort, about });
+  return stream.open(message, call, timeoutMs);
 }
 
 /** The single message of the request. */
-async function unwrap(body: Buffer, encoding: string | null): Promise<Buffer> {
+async function unwrap(body: Buffer, encoding: string | string[] | undefined): Promise<Buffer> {
   const length = body.length >= ENVELOPE_BYTES ? body.readUInt32BE(1) : -1;
   if (body.length !== ENVELOPE_BYTES + length) {
     throw new EnvdError(
@@ -184,29 +159,20 @@ async function unwrap(body: Buffer, encoding: string | null): Promise<Buffer> {
   }
   const payload = body.subarray(ENVELOPE_BYTES);
   if (((body[0] ?? 0) & COMPRESSED_FLAG) === 0) return payload;
-  return decompress(payload, encoding);
-}
-
-async function decompress(payload: Buffer, encoding: string | null): Promise<Buffer> {
   if (encoding !== 'gzip') {
-    throw new EnvdError(
-      'unimplemented',
-      `unknown compression '${encoding ?? ''}': supported encodings are gzip`,
-    );
+    const text = `unknown compression '${encoding ?? ''}': supported encodings are gzip`;
+    throw new EnvdError('unimplemented', text);
   }
   try {
     return await promisify(gunzip)(payload, { maxOutputLength: DECOMPRESSED_LIMIT_BYTES });
   } catch (error) {
     if (error instanceof RangeError) throw tooLarge(DECOMPRESSED_LIMIT_BYTES);
-    throw new EnvdError('invalid_argument', `cannot decompress request: ${messageOf(error)}`, {
-      cause: error,
-    });
+    const text = `cannot decompress request: ${messageOf(error)}`;
+    throw new EnvdError('invalid_argument', text, { cause: error });
   }
 }
 
-/** The end-of-stream frame: the error, or an empty object. Source: Connect protocol, "EndStreamResponse". */
+/** The end-of-stream frame: the error, or an empty object. */
 export function endOfStream(error: unknown): Buffer {
-  // Creates no Headers without an error: the first ones make Node load all of fetch.
-  const json = error === null ? {} : endStreamToJson(new Headers(), toConnectError(error), {});
-  return frameOf(END_STREAM_FLAG, Buffer.from(JSON.stringify(json)));
+  return frameOf(END_STREAM_FLAG, Buffer.from(endOfStreamJson(error)));
 }

@@ -1,4 +1,4 @@
-import type { IncomingMessage } from 'node:http';
+import type { IncomingHttpHeaders } from 'node:http';
 import {
   create,
   type DescMessage,
@@ -8,179 +8,200 @@ import {
   toBinary,
   toJsonString,
 } from '@bufbuild/protobuf';
-import type { ConnectRouter, HandlerContext } from '@connectrpc/connect';
-import type { UniversalHandlerOptions } from '@connectrpc/connect/protocol';
+import type { HandlerContext } from '@connectrpc/connect';
+import { type Compression, compressionNegotiate } from '@connectrpc/connect/protocol';
+import { endWith } from '../../../base/buffers.ts';
 import type { CallScope } from '../admission/call-scope.ts';
-import type { Subject } from '../admission/subject.ts';
+import { sendRpcError } from '../admission/errors.ts';
 import { type Codec, decodeMessage } from './codec.ts';
-import { NODE_CALL } from './connect-node.ts';
-import { ListAnswer } from './list-answer.ts';
-import { REQUEST_LIMIT_BYTES, type RequestHeaders, readBody, timeoutOf } from './request.ts';
-import { type Destination, sendAnswer, sendError } from './unary-answer.ts';
+import { COMPRESSED_BYTES, COMPRESSIONS, handleNodeCall } from './connect-node.ts';
+import { DECOMPRESSED_LIMIT_BYTES, REQUEST_LIMIT_BYTES, readBody, timeoutOf } from './request.ts';
+import type { Rpc } from './rpc.ts';
+import { Sending } from './sending.ts';
+
+/** Smaller answers are not counted: their sum is bounded by the number of connections. */
+const COUNTED_BYTES = 64 * 1024;
+/** Smaller answers in slices are joined, so that they are one write. */
+const JOINED_BYTES = 64 * 1024;
 
 const CONTENT_TYPE = /^application\/(json|proto)(?: *; *charset=utf-?8)?$/i;
 
-/** The codec of an uncompressed unary request in the Connect protocol; null for any other. */
-export function unaryCodecOf({ headers }: IncomingMessage): Codec | null {
-  if (headers['content-encoding'] !== undefined) return null;
-  const contentType = headers['content-type'] ?? '';
+/** The codec of a unary request in the Connect protocol; null for any other. */
+export function unaryCodecOf(contentType: string): Codec | null {
   if (contentType === 'application/json') return 'json';
   const type = CONTENT_TYPE.exec(contentType)?.[1]?.toLowerCase();
   return type === undefined ? null : type === 'json' ? 'json' : 'binary';
 }
 
-/** The context of a unary call. */
-export interface UnaryCall<Output extends DescMessage = DescMessage> {
-  readonly requestHeader: RequestHeaders;
-  /** Aborts when the client disconnects, the deadline passes or the daemon stops. */
-  readonly signal: AbortSignal;
-  /** Encodes a large response in slices, which replace the returned message. */
-  readonly list?: ListAnswer<Output>;
-  /** Names the process or path of the call, for the log. */
-  about?(subject: Subject): void;
-}
-
-/** A unary request, and how it is answered. */
-export interface UnaryExchange extends Destination {
-  readonly headers: RequestHeaders;
-}
-
-/** A unary call that is served without connect-node. */
-export interface UnaryRoute {
-  readonly path: string;
-  /** Resolves with the error in the response, or null. */
-  serve(exchange: UnaryExchange): Promise<unknown>;
-  /** Adds the call to connect-node. */
-  register(router: ConnectRouter, options: Partial<UniversalHandlerOptions>): void;
-}
-
-/** A unary RPC, with the types of its messages. */
-export interface UnaryMethod<Input extends DescMessage, Output extends DescMessage> {
-  readonly method: DescMethodUnary<Input, Output>;
+/** How the messages of a service are read and written. */
+export interface MessageOptions {
   /** Whether unknown JSON properties are ignored or refused. */
   readonly ignoreUnknownFields: boolean;
   /**
-   * Whether the result of `handle` is its own JSON: strings, 32-bit numbers and messages in the order of their field
+   * Whether what a handler returns is its own JSON: strings, 32-bit numbers and messages in the order of their field
    * numbers, without members that have their default. protobuf-es takes some microseconds to build a message and to
    * write its JSON.
    */
-  readonly isOwnJson?: boolean;
-  handle(
-    message: MessageShape<Input>,
-    call: UnaryCall<Output>,
-  ): MessageInitShape<Output> | Promise<MessageInitShape<Output>>;
+  readonly isOwnJson: boolean;
 }
 
-export function unaryRoute<Input extends DescMessage, Output extends DescMessage>(
-  served: UnaryMethod<Input, Output>,
-): UnaryRoute {
-  const { method, ignoreUnknownFields } = served;
+/**
+ * What a handler returns: the response, or one that may be large as messages with a part of its one list each. Those are
+ * encoded one by one, so that the event loop turns in between.
+ */
+type Response<Output extends DescMessage> =
+  | MessageInitShape<Output>
+  | Promise<MessageInitShape<Output>>
+  | AsyncIterable<MessageInitShape<Output>>;
+
+/** A unary RPC. */
+export interface UnaryRpc extends Rpc {
+  readonly method: DescMethodUnary;
+  handle(message: MessageShape<DescMessage>, call: CallScope): Response<DescMessage>;
+}
+
+export function unaryRpc<Input extends DescMessage, Output extends DescMessage>(
+  method: DescMethodUnary<Input, Output>,
+  { ignoreUnknownFields, isOwnJson }: MessageOptions,
+  handle: (message: MessageShape<Input>, call: CallScope) => Response<Output>,
+): UnaryRpc {
+  const encode = (output: MessageInitShape<Output>, codec: Codec) =>
+    isOwnJson && codec === 'json' ? JSON.stringify(output) : encoded(method.output, output, codec);
+  /** Serves as connect-node would, at a third of the CPU: without its adapters between Node's streams, fetch and iterables. */
+  const answer = async (call: CallScope, codec: Codec) => {
+    const { headers } = call.request;
+    call.expireAfter(timeoutOf(headers), 'the operation timed out');
+    const { request: coding, response: encoding } = codingsOf(headers);
+    const body = await readRequest(call, codec, coding);
+    const response = handle(decodeMessage(method.input, body, codec, ignoreUnknownFields), call);
+    const bytes = isSliced(response)
+      ? await call.race(encodeSlices(method.output, response, codec, call))
+      : encode(response instanceof Promise ? await call.race(response) : response, codec);
+    await respond(call, codec, encoding, bytes);
+  };
   return {
-    path: `/${method.parent.typeName}/${method.name}`,
-    serve: (exchange) => serveUnary(served, exchange),
-    register: (router, options) => {
-      const implementation = connectNodeUnary(served);
-      router.rpc(method, implementation, { ...options, jsonOptions: { ignoreUnknownFields } });
+    method,
+    handle,
+    async serve(call, codec) {
+      try {
+        await answer(call, codec);
+        return null;
+      } catch (error) {
+        if (call.response.headersSent) call.response.destroy();
+        else sendRpcError(call.response, error);
+        return error;
+      } finally {
+        call.release();
+      }
+    },
+    register(router) {
+      const serve = (message: MessageShape<Input>, context: HandlerContext) =>
+        handleNodeCall(context, async (call) => {
+          const response = handle(message, call.scope);
+          if (!isSliced(response)) return response;
+          const codec = /json/i.test(context.requestHeader.get('content-type') ?? '') ? 'json' : 'binary';
+          call.answer = await encodeSlices(method.output, response, codec, call.scope);
+          return create(method.output);
+        });
+      router.rpc(method, serve, { jsonOptions: { ignoreUnknownFields } });
     },
   };
 }
 
-/** The same for connect-node, with large responses already encoded. */
-function connectNodeUnary<Input extends DescMessage, Output extends DescMessage>({
-  method,
-  handle,
-}: UnaryMethod<Input, Output>) {
-  return async (message: MessageShape<Input>, { values, requestHeader, signal }: HandlerContext) => {
-    const served = values.get(NODE_CALL);
-    if (!served) throw new Error('connect-node serves a call that was not given to it');
-    const codec = /json/i.test(requestHeader.get('content-type') ?? '') ? 'json' : 'binary';
-    const call = new Call(requestHeader, served.scope, codec, method.output, signal);
-    const output = await handle(message, call);
-    // Otherwise the answer is an error.
-    if (!signal.aborted) served.answer = call.slices?.end() ?? null;
-    return output;
-  };
-}
-
-/** Serves as connect-node would, at a third of the CPU: without its adapters between Node's streams, fetch and iterables. */
-async function serveUnary<Input extends DescMessage, Output extends DescMessage>(
-  served: UnaryMethod<Input, Output>,
-  exchange: UnaryExchange,
-): Promise<unknown> {
-  const { call, headers, codec } = exchange;
-  try {
-    call.expireAfter(timeoutOf(headers), 'the operation timed out');
-    await answer(served, exchange, await readBody(call, REQUEST_LIMIT_BYTES[codec]));
-    return null;
-  } catch (error) {
-    if (call.response.headersSent) call.response.destroy();
-    else sendError(call.response, error);
-    return error;
-  } finally {
-    call.release();
-  }
-}
-
-/** Returns no promise unless the call does. */
-function answer<Input extends DescMessage, Output extends DescMessage>(
-  served: UnaryMethod<Input, Output>,
-  exchange: UnaryExchange,
-  body: Buffer,
-): Promise<void> | void {
-  const { method, ignoreUnknownFields } = served;
-  const { call: scope, headers, codec } = exchange;
-  const message = decodeMessage(method.input, body, codec, ignoreUnknownFields);
-  const call = new Call(headers, scope, codec, method.output, null);
-  const send = (output: MessageInitShape<Output>) =>
-    sendAnswer(exchange, call.slices?.end() ?? encode(served, output, codec));
-  const handled = served.handle(message, call);
-  return handled instanceof Promise ? scope.race(handled).then(send) : send(handled);
-}
-
-function encode<Input extends DescMessage, Output extends DescMessage>(
-  { method, isOwnJson = false }: UnaryMethod<Input, Output>,
-  output: MessageInitShape<Output>,
+function encoded<Output extends DescMessage>(
+  schema: Output,
+  init: MessageInitShape<Output>,
   codec: Codec,
-): string | Uint8Array[] {
-  if (isOwnJson && codec === 'json') return JSON.stringify(output);
-  const message = create(method.output, output);
-  return codec === 'json' ? toJsonString(method.output, message) : [toBinary(method.output, message)];
+): string | Uint8Array {
+  const message = create(schema, init);
+  return codec === 'json' ? toJsonString(schema, message) : toBinary(schema, message);
 }
 
-/** The context of a call; creates on demand what few calls need. */
-class Call<Output extends DescMessage> implements UnaryCall<Output> {
-  readonly requestHeader: RequestHeaders;
-  slices: ListAnswer<Output> | null = null;
-  readonly #scope: CallScope;
-  readonly #codec: Codec;
-  readonly #output: Output;
-  readonly #signal: AbortSignal | null;
-
-  /** `signal`: connect-node's, or null. */
-  constructor(
-    requestHeader: RequestHeaders,
-    scope: CallScope,
-    codec: Codec,
-    output: Output,
-    signal: AbortSignal | null,
-  ) {
-    this.requestHeader = requestHeader;
-    this.#scope = scope;
-    this.#codec = codec;
-    this.#output = output;
-    this.#signal = signal;
+/** Encodes slices of a message, byte for byte as the whole. */
+async function encodeSlices<Output extends DescMessage>(
+  schema: Output,
+  slices: AsyncIterable<MessageInitShape<Output>>,
+  codec: Codec,
+  call: CallScope,
+): Promise<Buffer[]> {
+  const chunks: Buffer[] = [];
+  for await (const slice of slices) {
+    call.throwIfAborted();
+    const part = encoded(schema, slice, codec);
+    // Concatenated protobuf messages are one message, with the elements of all.
+    if (typeof part === 'string') addToList(chunks, part);
+    else chunks.push(Buffer.from(part));
   }
+  if (codec === 'json') chunks.push(Buffer.from(chunks.length === 0 ? '{}' : ']}'));
+  return chunks;
+}
 
-  get signal(): AbortSignal {
-    return this.#signal ?? this.#scope.signal;
-  }
+function isSliced<Output extends DescMessage>(
+  response: Response<Output>,
+): response is AsyncIterable<MessageInitShape<Output>> {
+  return Symbol.asyncIterator in response;
+}
 
-  about(subject: Subject): void {
-    this.#scope.subject = subject;
-  }
+/** Adds the elements of `text`, which is `{"name":[…]}`, or `{}` for an empty list. */
+function addToList(chunks: Buffer[], text: string): void {
+  const start = text.indexOf('[');
+  if (start < 0) return;
+  const isFirst = chunks.length === 0;
+  chunks.push(Buffer.from((isFirst ? '' : ',') + text.slice(isFirst ? 0 : start + 1, -']}'.length)));
+}
 
-  get list(): ListAnswer<Output> {
-    this.slices ??= new ListAnswer(this.#output, this.#codec);
-    return this.slices;
+type Coding = Compression | null;
+
+/** The compression of the request and of the response. Throws `unimplemented` for an unknown one of the request. */
+function codingsOf(headers: IncomingHttpHeaders): { readonly request: Coding; readonly response: Coding } {
+  const { 'content-encoding': requested = null, 'accept-encoding': accepted = null } = headers;
+  if (requested === null && accepted === null) return { request: null, response: null };
+  const codings = compressionNegotiate(COMPRESSIONS, requested, accepted, 'accept-encoding');
+  if (codings.error) throw codings.error;
+  return codings;
+}
+
+async function readRequest(call: CallScope, codec: Codec, coding: Coding): Promise<Buffer> {
+  if (coding === null) return readBody(call, REQUEST_LIMIT_BYTES[codec]);
+  const body = await readBody(call, DECOMPRESSED_LIMIT_BYTES);
+  const message = await call.race(coding.decompress(body, DECOMPRESSED_LIMIT_BYTES));
+  call.hold(message.length);
+  return Buffer.from(message.buffer, message.byteOffset, message.length);
+}
+
+/** Sends an encoded message; a large one counts until it has been taken. */
+async function respond(
+  call: CallScope,
+  codec: Codec,
+  encoding: Coding,
+  answer: string | Uint8Array | readonly Buffer[],
+): Promise<void> {
+  const { response } = call;
+  const length = sizeOf(answer);
+  const head = ['content-type', codec === 'json' ? 'application/json' : 'application/proto'];
+  if (length > COUNTED_BYTES) new Sending(response, call.shared.unread).wait(length);
+  if (encoding !== null && length >= COMPRESSED_BYTES) {
+    const coded = await call.race(encoding.compress(bytesOf(answer)));
+    head.push('content-encoding', encoding.name, 'content-length', String(coded.length));
+    response.writeHead(200, head).end(coded);
+    return;
   }
+  response.writeHead(200, [...head, 'content-length', String(length)]);
+  if (typeof answer === 'string') response.end(answer);
+  else if (!Array.isArray(answer) || length <= JOINED_BYTES) endWith(response, bytesOf(answer));
+  else {
+    for (const chunk of answer) response.write(chunk);
+    response.end();
+  }
+}
+
+function sizeOf(answer: string | Uint8Array | readonly Buffer[]): number {
+  if (typeof answer === 'string') return Buffer.byteLength(answer);
+  return answer instanceof Uint8Array ? answer.length : answer.reduce((sum, chunk) => sum + chunk.length, 0);
+}
+
+function bytesOf(answer: string | Uint8Array | readonly Buffer[]): Buffer {
+  if (typeof answer === 'string') return Buffer.from(answer);
+  if (!(answer instanceof Uint8Array)) return Buffer.concat(answer);
+  return Buffer.from(answer.buffer, answer.byteOffset, answer.length);
 }

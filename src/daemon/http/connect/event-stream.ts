@@ -1,37 +1,28 @@
 import type { DescMessage, DescMethodServerStreaming, MessageShape } from '@bufbuild/protobuf';
 import type { HandlerContext } from '@connectrpc/connect';
-import { untilAborted } from '../../../base/abort.ts';
 import type { Feed, Taken } from '../../../base/feed.ts';
-import type { Subject } from '../admission/subject.ts';
+import type { CallScope } from '../admission/call-scope.ts';
 import type { Codec } from './codec.ts';
-import { NODE_CALL } from './connect-node.ts';
+import { failedCall, nodeCallOf } from './connect-node.ts';
 import type { FrameBatch } from './frame-batch.ts';
-import { keepaliveMsOf, type RequestHeaders } from './request.ts';
+import { keepaliveMsOf } from './request.ts';
 
 /** Size of a batch for connect-node, in bytes. */
 const BATCH_BYTES = 128 * 1024;
 
-/** The context of a streaming call. */
-export interface StreamCall {
-  readonly headers: RequestHeaders;
-  /** Aborts when the client disconnects, the deadline passes or the daemon stops. */
-  readonly abortSignal: () => AbortSignal;
-  /** Throws the reason when the call has been aborted; costs less than the signal. */
-  readonly throwIfAborted: () => void;
-  /** `Connect-Timeout-Ms`, or null. */
-  readonly timeoutMs: number | null;
-  /** Names the process or path of the call, for the log. */
-  about?(subject: Subject): void;
-}
-
 /** A server-streaming RPC: opens a feed of events and converts events to messages. */
-export interface EventStream<Event, Input extends DescMessage, Output extends DescMessage> {
+export interface EventStream<
+  Event = unknown,
+  Input extends DescMessage = DescMessage,
+  Output extends DescMessage = DescMessage,
+> {
   readonly method: DescMethodServerStreaming<Input, Output>;
   /** Whether unknown JSON properties are ignored or refused. */
   readonly ignoreUnknownFields: boolean;
   /** Whether `open` applies the timeout itself (Start: to the process); otherwise it ends the stream. */
   readonly ownsTimeout: boolean;
-  open(request: MessageShape<Input>, call: StreamCall): Promise<Feed<Event>>;
+  /** `timeoutMs`: that of the request, or null. */
+  open(request: MessageShape<Input>, call: CallScope, timeoutMs: number | null): Promise<Feed<Event>>;
   message(event: Event): MessageShape<Output>;
   /** Adds the event to `batch` as one frame. */
   addFrame(event: Event, codec: Codec, batch: FrameBatch): void;
@@ -40,27 +31,24 @@ export interface EventStream<Event, Input extends DescMessage, Output extends De
   readonly keepalive: MessageShape<Output>;
 }
 
-interface BatchOptions {
-  readonly keepaliveMs: number;
-  readonly batchBytes: () => number;
-  /** Settles as `work` does, or throws the reason when the call is aborted. */
-  readonly race: <T>(work: Promise<T>) => Promise<T>;
-}
-
 /**
- * Takes events from a feed in batches of about `batchBytes()`, and asks for a keepalive after `keepaliveMs` without events.
+ * Takes events from a feed in batches of about `batchBytes()`, and asks for a keepalive after an interval without events.
  * Disposes of the feed, which does not affect its source.
  */
 export class Batches<Event> implements Disposable {
   readonly #feed: Feed<Event>;
-  readonly #options: BatchOptions;
-  #keepalive: Keepalive | null = null;
+  readonly #call: CallScope;
+  readonly #batchBytes: () => number;
   /** What is waited for since before a keepalive. */
   #pending: Promise<Taken<Event>> | null = null;
+  /** One for all waits of the stream. */
+  #timer: NodeJS.Timeout | null = null;
+  #late: () => void = () => {};
 
-  constructor(feed: Feed<Event>, options: BatchOptions) {
+  constructor(feed: Feed<Event>, call: CallScope, batchBytes: () => number) {
     this.#feed = feed;
-    this.#options = options;
+    this.#call = call;
+    this.#batchBytes = batchBytes;
   }
 
   /**
@@ -68,71 +56,48 @@ export class Batches<Event> implements Disposable {
    * when the call is aborted.
    */
   next(): Taken<Event> | Promise<Taken<Event> | 'late'> {
-    const taken = this.#pending ?? this.#feed.next(this.#options.batchBytes());
+    this.#call.throwIfAborted();
+    const taken = this.#pending ?? this.#feed.next(this.#batchBytes());
     return taken instanceof Promise ? this.#wait(taken) : taken;
   }
 
   async #wait(taken: Promise<Taken<Event>>): Promise<Taken<Event> | 'late'> {
-    const { race, keepaliveMs } = this.#options;
+    const { promise, resolve, reject } = this.#call.pending<Taken<Event> | 'late'>();
     this.#pending = taken;
-    this.#keepalive ??= new Keepalive(keepaliveMs);
-    const events = await race(this.#keepalive.during(taken));
+    this.#late = () => resolve('late');
+    if (this.#timer) this.#timer.refresh();
+    else this.#timer = setTimeout(() => this.#late(), keepaliveMsOf(this.#call.request.headers));
+    taken.then(resolve, reject);
+    const events = await promise;
     if (events !== 'late') this.#pending = null;
     return events;
   }
 
   [Symbol.dispose](): void {
-    this.#keepalive?.[Symbol.dispose]();
+    if (this.#timer) clearTimeout(this.#timer);
     this.#feed[Symbol.dispose]();
   }
 }
 
-/** Interrupts waits by a timeout. One timer serves all waits of a stream. */
-class Keepalive implements Disposable {
-  readonly #timer: NodeJS.Timeout;
-  #late: () => void = () => {};
-
-  constructor(milliseconds: number) {
-    this.#timer = setTimeout(() => this.#late(), milliseconds);
-  }
-
-  /** Settles as `promise` does, or with `late` after the timeout. */
-  during<T>(promise: Promise<T>): Promise<T | 'late'> {
-    const { promise: result, resolve, reject } = Promise.withResolvers<T | 'late'>();
-    this.#timer.refresh();
-    this.#late = () => resolve('late');
-    promise.then(resolve, reject);
-    return result;
-  }
-
-  [Symbol.dispose](): void {
-    clearTimeout(this.#timer);
-  }
-}
-
-/** The implementation of the stream for connect-node, which serves the other protocols (gRPC-Web). */
-export function viaConnect<Event, Input extends DescMessage, Output extends DescMessage>(
-  stream: EventStream<Event, Input, Output>,
-): (request: MessageShape<Input>, context: HandlerContext) => AsyncGenerator<MessageShape<Output>> {
-  return async function* serve(request, context) {
-    const { requestHeader: headers, signal } = context;
-    const timeoutMs = context.timeoutMs() ?? null;
-    const call = context.values.get(NODE_CALL);
-    const about = (subject: Subject) => {
-      if (call) call.scope.subject = subject;
-    };
-    const abort = { abortSignal: () => signal, throwIfAborted: () => signal.throwIfAborted() };
-    const feed = await stream.open(request, { headers, ...abort, timeoutMs, about });
-    const sending = call?.sending;
-    sending?.onStall(() => feed.stalled?.());
-    const race = <T>(work: Promise<T>) => untilAborted(work, signal);
-    const options = { keepaliveMs: keepaliveMsOf(headers), batchBytes: () => BATCH_BYTES, race };
-    using taking = new Batches(feed, options);
+/** The messages of a stream for connect-node, which serves the other protocols (gRPC-Web). */
+export async function* messagesOf(
+  stream: EventStream,
+  request: MessageShape<DescMessage>,
+  context: HandlerContext,
+): AsyncGenerator<MessageShape<DescMessage>> {
+  const call = nodeCallOf(context);
+  const { scope, sending } = call;
+  try {
+    const feed = await stream.open(request, scope, context.timeoutMs() ?? null);
+    using taking = new Batches(feed, scope, () => BATCH_BYTES);
+    sending.onStall(() => feed.stalled?.());
     for (let events = await taking.next(); events !== null; events = await taking.next()) {
-      sending?.wait(BATCH_BYTES);
+      sending.wait(BATCH_BYTES);
       if (events === 'late') yield stream.keepalive;
       else for (const event of events) yield stream.message(event);
-      sending?.taken();
+      sending.taken();
     }
-  };
+  } catch (error) {
+    throw failedCall(call, error);
+  }
 }

@@ -7,27 +7,8 @@ import type { ServerResponse } from 'node:http';
 const BUFFER_BYTES = 1088 * 1024;
 /** Parts of at least this size are written without being copied into the buffer. */
 const REFERENCE_BYTES = 8 * 1024;
-/** Maximum number of batches kept for reuse; usually few are in flight. */
+/** Maximum number of batches in a pool; usually few are in flight. */
 const SPARE_LIMIT = 4;
-
-/** A pool of batches, shared by all streams. */
-export class FrameBatches {
-  readonly #spare: FrameBatch[] = [];
-
-  /** Takes an empty batch. It returns to the pool after its last `release` and its last `send`. */
-  take(): FrameBatch {
-    return this.#spare.pop() ?? new FrameBatch((batch) => this.#keep(batch));
-  }
-
-  /** Drops the batches kept for reuse. */
-  clear(): void {
-    this.#spare.length = 0;
-  }
-
-  #keep(batch: FrameBatch): void {
-    if (this.#spare.length < SPARE_LIMIT) this.#spare.push(batch);
-  }
-}
 
 /**
  * Frames that are written together, to one or several readers. Small ones are copied into a buffer, large ones
@@ -40,11 +21,15 @@ export class FrameBatch {
   #begin = 0;
   #end = 0;
   #holders = 0;
-  readonly #onDone: (batch: FrameBatch) => void;
+  readonly #pool: FrameBatch[];
 
-  /** Created only by `FrameBatches.take`. */
-  constructor(onDone: (batch: FrameBatch) => void) {
-    this.#onDone = onDone;
+  private constructor(pool: FrameBatch[]) {
+    this.#pool = pool;
+  }
+
+  /** Takes an empty batch from a pool. It returns there after its last `release` and its last `send`. */
+  static take(pool: FrameBatch[]): FrameBatch {
+    return pool.pop() ?? new FrameBatch(pool);
   }
 
   /** Appends `length` uninitialised bytes, to be filled before the batch is sent. */
@@ -108,7 +93,7 @@ export class FrameBatch {
     this.#parts = [];
     this.#begin = 0;
     this.#end = 0;
-    this.#onDone(this);
+    if (this.#pool.length < SPARE_LIMIT) this.#pool.push(this);
   }
 
   #reference(bytes: Uint8Array): void {

@@ -1,5 +1,5 @@
 // Reading the requests of RPCs: user, timeout and keepalive interval in the headers, and the body.
-import type { IncomingMessage } from 'node:http';
+import type { IncomingHttpHeaders } from 'node:http';
 import { freeAll } from '../../../base/buffers.ts';
 import { EnvdError } from '../../../base/errors.ts';
 import type { User } from '../../linux/system/users.ts';
@@ -7,22 +7,6 @@ import type { Guest } from '../../services/guest/guest.ts';
 import type { CallScope } from '../admission/call-scope.ts';
 import { nameIn } from '../admission/identity.ts';
 import type { Codec } from './codec.ts';
-
-/** The headers of a request: those of fetch, or of Node by `headersOf`. */
-export interface RequestHeaders {
-  /** The value of a header, its name in lower case; null when it is absent. */
-  get(name: string): string | null;
-}
-
-/** The headers as parsed by Node. Converting them to fetch's takes longer than the rest of a small call. */
-export function headersOf({ headers }: IncomingMessage): RequestHeaders {
-  return {
-    get: (name) => {
-      const value = headers[name];
-      return value === undefined ? null : String(value);
-    },
-  };
-}
 
 /** The maximum of setTimeout, almost 25 days. */
 const MAX_TIMER_MS = 0x7fffffff;
@@ -41,9 +25,9 @@ export const DECOMPRESSED_LIMIT_BYTES = 4 * 1024 * 1024;
  * The user on whose behalf an RPC runs: from HTTP basic authentication with a name and no password (RFC 7617), otherwise
  * the default user. Throws `unauthenticated` for an unknown user and for another scheme.
  */
-export function callerOf(headers: RequestHeaders, guest: Guest): User {
-  const authorization = headers.get('authorization');
-  return guest.user(authorization === null ? null : userNameOf(authorization));
+export function callerOf({ request }: CallScope, guest: Guest): User {
+  const { authorization } = request.headers;
+  return guest.user(authorization === undefined ? null : userNameOf(authorization));
 }
 
 function userNameOf(authorization: string): string {
@@ -53,10 +37,10 @@ function userNameOf(authorization: string): string {
 }
 
 /** `Connect-Timeout-Ms`: at most ten digits; null (no limit) when absent or 0. Throws `invalid_argument`. */
-export function timeoutOf(headers: RequestHeaders): number | null {
-  const text = headers.get('connect-timeout-ms');
-  if (text === null) return null;
-  if (!/^\d{1,10}$/.test(text))
+export function timeoutOf(headers: IncomingHttpHeaders): number | null {
+  const text = headers['connect-timeout-ms'];
+  if (text === undefined) return null;
+  if (!/^\d{1,10}$/.test(String(text)))
     throw new EnvdError('invalid_argument', `invalid Connect-Timeout-Ms '${text}': send at most 10 digits`);
   const milliseconds = Number(text);
   return milliseconds === 0 ? null : Math.min(milliseconds, MAX_TIMER_MS);
@@ -66,8 +50,8 @@ export function timeoutOf(headers: RequestHeaders): number | null {
 const KEEPALIVE_SECONDS = 90;
 
 /** `Keepalive-Ping-Interval` in milliseconds; the default when absent or unusable. */
-export function keepaliveMsOf(headers: RequestHeaders): number {
-  const asked = headers.get('keepalive-ping-interval') ?? '';
+export function keepaliveMsOf(headers: IncomingHttpHeaders): number {
+  const asked = String(headers['keepalive-ping-interval'] ?? '');
   const seconds = /^\d+$/.test(asked) ? Number(asked) : 0;
   return (seconds > 0 ? Math.min(seconds, Math.trunc(MAX_TIMER_MS / 1000)) : KEEPALIVE_SECONDS) * 1000;
 }
@@ -76,31 +60,31 @@ export function keepaliveMsOf(headers: RequestHeaders): number {
 const PIECE_BYTES = 256;
 
 /**
- * Reads the whole body; `call` counts the bytes of a large one, and frees them when it is aborted. Throws the reason of the abort,
- * `resource_exhausted` when the body is larger than `limit`, `aborted` when the client disconnects.
+ * Reads the whole body; `call` counts the bytes of a large one. Throws the reason of the abort, `resource_exhausted` when the
+ * body is larger than `limit`, `aborted` when the client disconnects.
  */
-export function readBody(call: CallScope, limit: number): Promise<Buffer> {
+export async function readBody(call: CallScope, limit: number): Promise<Buffer> {
   const { request } = call;
   call.askForBody();
-  const { promise, resolve, reject } = call.pending<Buffer>();
+  const { promise, resolve, reject } = call.pending<void>();
   const pieces: Buffer[] = [];
   let length = 0;
-  call.receive(pieces);
   request.on('data', (piece: Buffer) => {
     length += piece.length;
     pieces.push(piece);
     call.hold(length + pieces.length * PIECE_BYTES);
-    if (length <= limit && !call.isAborted) return;
+    if (length > limit) reject(tooLarge(limit));
+  });
+  request.on('end', resolve);
+  request.on('error', (cause) => reject(new EnvdError('aborted', 'client disconnected', { cause })));
+  try {
+    await promise;
+    return joined(pieces);
+  } catch (error) {
     request.removeAllListeners('data').resume();
     freeAll(pieces);
-    reject(tooLarge(limit));
-  });
-  request.on('end', () => {
-    call.receive(null);
-    resolve(joined(pieces));
-  });
-  request.on('error', (cause) => reject(new EnvdError('aborted', 'client disconnected', { cause })));
-  return promise;
+    throw error;
+  }
 }
 
 function joined(pieces: Buffer[]): Buffer {

@@ -10,37 +10,21 @@ export const CONTENT_TYPES = {
 /** A figure, or one for each set of labels. */
 export type Values = number | readonly (readonly [labels: Readonly<Record<string, string>>, value: number])[];
 
-/** The metrics of one response. */
-export class Page {
-  readonly #registry = new Registry<RegistryContentType>();
+/** A metric: a counter if its name ends in `_total`, as names of counters do, else a gauge. */
+export type Metric = readonly [name: string, help: string, values: Values];
 
-  constructor(format: TextFormat) {
-    this.#registry.setContentType(CONTENT_TYPES[format]);
+/** The metrics as text, by a registry of the library that is built for each response. */
+export function renderMetrics(metrics: readonly Metric[], format: TextFormat): Promise<string> {
+  const registry = new Registry<RegistryContentType>();
+  registry.setContentType(CONTENT_TYPES[format]);
+  for (const [name, help, values] of metrics) {
+    const labelled = typeof values === 'number' ? [[{}, values] as const] : values;
+    const options = { name, help, labelNames: Object.keys(labelled[0]?.[0] ?? {}), registers: [] };
+    const metric = name.endsWith('_total') ? new Counter(options) : new Gauge(options);
+    for (const [labels, value] of labelled) metric.inc(labels, value);
+    registry.registerMetric(metric);
   }
-
-  counter(name: string, help: string, values: Values): void {
-    const counter = new Counter({ name, help, labelNames: labelNames(values), registers: [] });
-    this.#registry.registerMetric(counter);
-    for (const [labels, value] of labelled(values)) counter.inc(labels, value);
-  }
-
-  gauge(name: string, help: string, values: Values): void {
-    const gauge = new Gauge({ name, help, labelNames: labelNames(values), registers: [] });
-    this.#registry.registerMetric(gauge);
-    for (const [labels, value] of labelled(values)) gauge.set(labels, value);
-  }
-
-  text(): Promise<string> {
-    return this.#registry.metrics();
-  }
-}
-
-function labelled(values: Values): Exclude<Values, number> {
-  return typeof values === 'number' ? [[{}, values]] : values;
-}
-
-function labelNames(values: Values): string[] {
-  return Object.keys(labelled(values)[0]?.[0] ?? {});
+  return registry.metrics();
 }
 
 /** One figure for each name of this label. */

@@ -12,7 +12,14 @@ import type { ForwardPlaces } from '../../services/ports/forward.ts';
 import type { WorkloadCgroups } from '../../services/process/cgroups/cgroups.ts';
 import type { ProcessCounts } from '../../services/process/output/events.ts';
 import { callHistogram } from './call-histogram.ts';
-import { by, CONTENT_TYPES, Page, type TextFormat, type Values } from './metrics-page.ts';
+import {
+  by,
+  CONTENT_TYPES,
+  type Metric,
+  renderMetrics,
+  type TextFormat,
+  type Values,
+} from './metrics-page.ts';
 
 interface Freezing {
   readonly durations: Durations;
@@ -52,10 +59,7 @@ export interface Telemetry {
   };
 }
 
-/**
- * Exports the metrics in Prometheus' text format or in OpenMetrics. The daemon counts in plain numbers; a registry of
- * the library is built for each response.
- */
+/** Exports the metrics in Prometheus' text format or in OpenMetrics. The daemon counts in plain numbers. */
 export class Exporter {
   readonly #telemetry: Telemetry;
   /** Measures each iteration of the loop from now on, without a timer. */
@@ -67,56 +71,72 @@ export class Exporter {
   }
 
   async render(format: TextFormat): Promise<{ readonly contentType: string; readonly text: string }> {
-    const page = new Page(format);
-    addCalls(page, this.#telemetry);
-    addProcesses(page, this.#telemetry);
-    addWorkload(page, this.#telemetry);
-    addFiles(page, this.#telemetry);
-    addPauses(page, this.#telemetry);
-    addPorts(page, this.#telemetry);
-    addSelf(page, this.#telemetry);
-    addLoopDelay(page, this.#loopDelay);
-    return { contentType: CONTENT_TYPES[format], text: withCalls(await page.text(), this.#telemetry.calls) };
+    const telemetry = this.#telemetry;
+    const metrics = [
+      ...callMetrics(telemetry),
+      ...logMetrics(telemetry),
+      ...processMetrics(telemetry),
+      ...workloadMetrics(telemetry),
+      ...fileMetrics(telemetry),
+      ...pauseMetrics(telemetry),
+      ...portMetrics(telemetry),
+      ...selfMetrics(telemetry, this.#loopDelay),
+    ];
+    const text = await renderMetrics(metrics, format);
+    return { contentType: CONTENT_TYPES[format], text: withCalls(text, telemetry.calls) };
   }
 }
 
 const END = '# EOF\n';
 
 function withCalls(text: string, calls: CallTally): string {
-  const isOpenMetrics = text.endsWith(END);
-  return `${isOpenMetrics ? text.slice(0, -END.length) : text}${callHistogram(calls)}${isOpenMetrics ? END : ''}`;
+  const end = text.endsWith(END) ? END : '';
+  return `${text.slice(0, text.length - end.length)}${callHistogram(calls)}${end}`;
 }
 
-function addCalls(page: Page, telemetry: Telemetry): void {
-  const { calls, places, connections, unread, requests } = telemetry;
+function callMetrics({ calls, places, connections, unread, requests }: Telemetry): Metric[] {
   const counted = [...calls.operations].flatMap(([operation, { codes }]) =>
     Array.from(codes, ([code, count]) => [{ operation, code }, count] as const),
   );
-  page.counter('envd_calls_total', 'Calls that have ended, by operation and code.', counted);
-  page.gauge('envd_streams', 'Open streams.', places.open);
-  page.gauge('envd_connections', 'Open connections.', connections.open);
-  page.counter(
-    'envd_connections_limited_total',
-    'Connections ended by --max-connections, or because too many requests waited.',
-    by('action', { ...connections.counts }),
-  );
-  page.gauge('envd_unread_bytes', 'Kept for slow readers.', unread.sum);
-  page.counter('envd_readers_dropped_total', 'Readers dropped by --unread-bytes.', unread.dropped);
-  page.gauge('envd_request_bytes', 'Kept of requests under way.', requests.sum);
-  page.counter('envd_requests_dropped_total', 'Requests dropped by --request-bytes.', requests.dropped);
-  addLog(page, telemetry);
+  const limited = 'Connections ended by --max-connections, or because too many requests waited.';
+  return [
+    ['envd_calls_total', 'Calls that have ended, by operation and code.', counted],
+    ['envd_streams', 'Open streams.', places.open],
+    ['envd_connections', 'Open connections.', connections.open],
+    ['envd_connections_limited_total', limited, by('action', { ...connections.counts })],
+    ['envd_unread_bytes', 'Kept for slow readers.', unread.sum],
+    ['envd_readers_dropped_total', 'Readers dropped by --unread-bytes.', unread.dropped],
+    ['envd_request_bytes', 'Kept of requests under way.', requests.sum],
+    ['envd_requests_dropped_total', 'Requests dropped by --request-bytes.', requests.dropped],
+  ];
 }
 
-function addLog(page: Page, { log: { output, queue } }: Telemetry): void {
-  page.counter('envd_log_lines_lost_total', 'Lines of the log that were not written.', output.lost);
-  if (queue === null) return;
+function logMetrics({ log: { output, queue } }: Telemetry): Metric[] {
+  const lost: Metric = ['envd_log_lines_lost_total', 'Lines of the log that were not written.', output.lost];
+  if (queue === null) return [lost];
   const lines = by('result', { ...queue.counts });
-  page.gauge('envd_collector_queue_bytes', 'Log lines that wait for the collector.', queue.bytes);
-  page.counter('envd_collector_lines_total', 'Log lines for the collector, by result.', lines);
+  return [
+    lost,
+    ['envd_collector_queue_bytes', 'Log lines that wait for the collector.', queue.bytes],
+    ['envd_collector_lines_total', 'Log lines for the collector, by result.', lines],
+  ];
+}
+
+function processMetrics({ processes, records }: Telemetry): Metric[] {
+  const { started, ended, output } = processes.counts;
+  const running = processes.list().length;
+  const unkept = 'Records for a daemon after a crash that could not be kept.';
+  return [
+    ['envd_processes_running', 'Running processes that were started by clients.', running],
+    ['envd_processes_started_total', 'Processes started.', started],
+    ['envd_processes_ended_total', 'Processes ended, by reason.', by('reason', ended)],
+    ['envd_process_output_bytes_total', 'Bytes written by processes.', by('stream', output)],
+    ['envd_record_failures_total', unkept, records.failures],
+  ];
 }
 
 /** Only what the kernel tells. */
-function addWorkload(page: Page, { cgroups }: Telemetry): void {
+function workloadMetrics({ cgroups }: Telemetry): Metric[] {
   const memory = [cgroups.user, cgroups.ptys].flatMap((cgroup) =>
     cgroup ? [[basename(cgroup.path), workloadMemory(cgroup.path)] as const] : [],
   );
@@ -125,111 +145,72 @@ function addWorkload(page: Page, { cgroups }: Telemetry): void {
       const value = read(one);
       return value === null ? [] : [[{ cgroup }, value] as const];
     });
-  page.gauge(
-    'envd_workload_memory_bytes',
-    'Memory of the workload.',
-    figures(({ bytes }) => bytes),
-  );
-  page.counter(
-    'envd_workload_memory_stalled_seconds_total',
-    'Time in which tasks of the workload waited for memory.',
-    figures(({ stalledMicros }) => (stalledMicros === null ? null : stalledMicros / 1e6)),
-  );
-  page.counter(
-    'envd_workload_memory_kills_total',
-    'Out-of-memory kills.',
-    figures(({ kills }) => kills),
-  );
+  const bytes = figures(({ bytes }) => bytes);
+  const stalled = figures(({ stalledMicros }) => (stalledMicros === null ? null : stalledMicros / 1e6));
+  const kills = figures(({ kills }) => kills);
+  const waited = 'Time in which tasks of the workload waited for memory.';
+  return [
+    ['envd_workload_memory_bytes', 'Memory of the workload.', bytes],
+    ['envd_workload_memory_stalled_seconds_total', waited, stalled],
+    ['envd_workload_memory_kills_total', 'Out-of-memory kills.', kills],
+  ];
 }
 
-function addProcesses(page: Page, { processes, records }: Telemetry): void {
-  const { started, ended, output } = processes.counts;
-  page.gauge(
-    'envd_processes_running',
-    'Running processes that were started by clients.',
-    processes.list().length,
-  );
-  page.counter('envd_processes_started_total', 'Processes started.', started);
-  page.counter('envd_processes_ended_total', 'Processes ended, by reason.', by('reason', ended));
-  page.counter('envd_process_output_bytes_total', 'Bytes written by processes.', by('stream', output));
-  page.counter(
-    'envd_record_failures_total',
-    'Records for a daemon after a crash that could not be kept.',
-    records.failures,
-  );
+function fileMetrics({ watcher, uploads, downloads }: Telemetry): Metric[] {
+  const rescans = 'Rescan events taken by readers, each for dropped events.';
+  const sent = 'Bytes sent for downloads, including headers.';
+  return [
+    ['envd_watches', 'Open watches.', watcher.open],
+    ['envd_watch_rescans_total', rescans, watcher.rescans],
+    ['envd_uploads_total', 'Files uploaded.', uploads.count],
+    ['envd_upload_bytes_total', 'Bytes received for uploads.', uploads.bytes],
+    ['envd_downloads_total', 'Downloads answered.', downloads.count],
+    ['envd_download_bytes_total', sent, downloads.bytes],
+  ];
 }
 
-function addFiles(page: Page, { watcher, uploads, downloads }: Telemetry): void {
-  page.gauge('envd_watches', 'Open watches.', watcher.open);
-  page.counter(
-    'envd_watch_rescans_total',
-    'Rescan events taken by readers, each for dropped events.',
-    watcher.rescans,
-  );
-  page.counter('envd_uploads_total', 'Files uploaded.', uploads.count);
-  page.counter('envd_upload_bytes_total', 'Bytes received for uploads.', uploads.bytes);
-  page.counter('envd_downloads_total', 'Downloads answered.', downloads.count);
-  page.counter('envd_download_bytes_total', 'Bytes sent for downloads, including headers.', downloads.bytes);
-}
-
-function addPauses(page: Page, { freezer, filesystemFreezer, collapser }: Telemetry): void {
-  const operations = {
-    freeze: freezer.durations,
-    fsfreeze: filesystemFreezer.durations,
-    collapse: collapser.durations,
-  };
-  const figures = (figure: keyof Durations & ('count' | 'seconds' | 'lastSeconds')) =>
-    by(
-      'operation',
-      Object.fromEntries(Object.entries(operations).map(([name, durations]) => [name, durations[figure]])),
-    );
-  page.counter('envd_pause_operations_total', 'Successful operations before a pause.', figures('count'));
-  page.counter(
-    'envd_pause_operation_seconds_total',
-    'Total duration of these operations.',
-    figures('seconds'),
-  );
+function pauseMetrics({ freezer, filesystemFreezer, collapser }: Telemetry): Metric[] {
+  const durations = { freeze: freezer, fsfreeze: filesystemFreezer, collapse: collapser };
+  const figures = (figure: 'count' | 'seconds' | 'lastSeconds'): Values =>
+    Object.entries(durations).map(([operation, { durations }]) => [{ operation }, durations[figure]]);
   const frozen = { workload: Number(freezer.active), filesystem: Number(filesystemFreezer.active) };
-  page.gauge('envd_frozen', 'Whether it is frozen: 1, or 0.', by('what', frozen));
   const thaws = { workload: freezer.watchdogThaws, filesystem: filesystemFreezer.watchdogThaws };
-  page.counter('envd_watchdog_thaws_total', 'Thaws because nobody else did.', by('what', thaws));
-  page.gauge('envd_pause_operation_last_seconds', 'Duration of the last operation.', figures('lastSeconds'));
+  const [total, last] = ['Total duration of these operations.', 'Duration of the last operation.'];
+  return [
+    ['envd_pause_operations_total', 'Successful operations before a pause.', figures('count')],
+    ['envd_pause_operation_seconds_total', total, figures('seconds')],
+    ['envd_pause_operation_last_seconds', last, figures('lastSeconds')],
+    ['envd_frozen', 'Whether it is frozen: 1, or 0.', by('what', frozen)],
+    ['envd_watchdog_thaws_total', 'Thaws because nobody else did.', by('what', thaws)],
+  ];
 }
 
-function addPorts(page: Page, { ports }: Telemetry): void {
+function portMetrics({ ports }: Telemetry): Metric[] {
   const { open, accepted, refused } = ports.places;
-  page.gauge('envd_forwarded_ports', 'Localhost listeners that are forwarded.', ports.size);
-  page.gauge('envd_forwarded_connections', 'Open connections to them through the daemon.', open);
-  page.counter(
-    'envd_forwarded_connections_total',
-    'Connections to them, by outcome.',
-    by('outcome', { accepted, refused }),
-  );
+  const outcomes = by('outcome', { accepted, refused });
+  return [
+    ['envd_forwarded_ports', 'Localhost listeners that are forwarded.', ports.size],
+    ['envd_forwarded_connections', 'Open connections to them through the daemon.', open],
+    ['envd_forwarded_connections_total', 'Connections to them, by outcome.', outcomes],
+  ];
 }
 
-function addSelf(page: Page, { version }: Telemetry): void {
-  page.gauge('envd_build_info', 'Versions of the build and of the interface.', [
-    [{ version, interface: INTERFACE_VERSION }, 1],
-  ]);
-  const memory = process.memoryUsage();
+function selfMetrics({ version }: Telemetry, loopDelay: ELDHistogram): Metric[] {
+  const { rss, heapUsed, heapTotal, external } = process.memoryUsage();
   const { userCPUTime, systemCPUTime } = process.resourceUsage();
+  const descriptors = readdirSync('/proc/self/fd').length;
   const started = Math.round(Date.now() / 1000 - process.uptime());
-  page.counter('process_cpu_seconds_total', 'CPU time of the daemon.', (userCPUTime + systemCPUTime) / 1e6);
-  page.gauge('process_resident_memory_bytes', 'Resident memory of the daemon.', memory.rss);
-  page.gauge('process_open_fds', 'Open descriptors of the daemon.', readdirSync('/proc/self/fd').length);
-  page.gauge('process_start_time_seconds', 'Start time of the daemon, Unix time.', started);
-  page.gauge('envd_heap_bytes', 'Memory of the JavaScript heap.', [
-    [{ kind: 'used' }, memory.heapUsed],
-    [{ kind: 'total' }, memory.heapTotal],
-    [{ kind: 'external' }, memory.external],
-  ]);
-}
-
-function addLoopDelay(page: Page, loopDelay: ELDHistogram): void {
+  const build: Values = [[{ version, interface: INTERFACE_VERSION }, 1]];
+  const heap = by('kind', { used: heapUsed, total: heapTotal, external });
   const seconds = (quantile: number) => loopDelay.percentile(quantile * 100) / 1e9;
-  page.gauge('envd_event_loop_delay_seconds', 'Delay of the event loop since the first scrape.', [
-    [{ quantile: '0.5' }, seconds(0.5)],
-    [{ quantile: '0.99' }, seconds(0.99)],
-    [{ quantile: '1' }, loopDelay.max / 1e9],
-  ]);
+  const delays = by('quantile', { 0.5: seconds(0.5), 0.99: seconds(0.99), 1: loopDelay.max / 1e9 });
+  return [
+    ['envd_build_info', 'Versions of the build and of the interface.', build],
+    ['process_cpu_seconds_total', 'CPU time of the daemon.', (userCPUTime + systemCPUTime) / 1e6],
+    ['process_resident_memory_bytes', 'Resident memory of the daemon.', rss],
+    ['process_open_fds', 'Open descriptors of the daemon.', descriptors],
+    ['process_start_time_seconds', 'Start time of the daemon, Unix time.', started],
+    ['envd_heap_bytes', 'Memory of the JavaScript heap.', heap],
+    ['envd_event_loop_delay_seconds', 'Delay of the event loop since the first scrape.', delays],
+  ];
 }

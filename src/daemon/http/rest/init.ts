@@ -1,5 +1,6 @@
 import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
+import { INTERFACE_VERSION } from '../../../base/program/version.ts';
 import type { Init, InitReport } from '../../services/init/init.ts';
 import { INIT_REQUEST } from '../../services/init/init-request.ts';
 import { ignoreContentType } from '../admission/requests.ts';
@@ -13,20 +14,17 @@ const LIMITS = {
   containers: 512,
 };
 
-/**
- * Registers `/init`, which the platform calls after each boot and resume. `services/init/steps.ts` authorises it.
- * @param version of the interface, told in a header of each response
- */
-export function initRoutes(app: FastifyInstance, init: Init, version: string, logger: Logger): void {
+/** Registers `/init`, which the platform calls after each boot and resume. `services/init/steps.ts` authorizes it. */
+export function initRoutes(app: FastifyInstance, init: Init, logger: Logger): void {
   const bodies = new JsonBodies(LIMITS);
-  const unknown = new UnknownMembers(logger);
+  const noteUnknown = unknownMembers(logger);
   app.post('/init', { onRequest: ignoreContentType }, async ({ call }, reply) => {
-    reply.header('x-envd-version', version);
+    reply.header('x-envd-version', INTERFACE_VERSION);
     const report: InitReport = { freezeAudit: null };
     try {
       const body = (await bodies.read(call)) ?? {};
       await init.apply(INIT_REQUEST.read(body, ''), report, call);
-      unknown.note(Object.keys(body));
+      noteUnknown(Object.keys(body));
     } finally {
       if (report.freezeAudit) reply.header('x-envd-freeze-audit', JSON.stringify(report.freezeAudit));
       if (report.handover) reply.header('x-envd-handover', JSON.stringify(report.handover));
@@ -42,23 +40,17 @@ export function initRoutes(app: FastifyInstance, init: Init, version: string, lo
 
 const MEMBERS = Object.keys(INIT_REQUEST.schema.properties ?? {});
 
-/** Logs each unknown member of a body once; a newer platform may send them. */
-class UnknownMembers {
-  readonly #named = new Set<string>();
-  readonly #logger: Logger;
-
-  constructor(logger: Logger) {
-    this.#logger = logger;
-  }
-
-  note(names: readonly string[]): void {
-    for (const name of names) {
-      if (MEMBERS.includes(name) || this.#named.has(name) || this.#named.size >= MOST_UNKNOWN) continue;
-      this.#named.add(name);
-      this.#logger.warn({ member: name.slice(0, MOST_UNKNOWN) }, 'unknown member of /init is ignored');
-    }
-  }
-}
-
 /** Names that are kept or logged, and characters of each line. */
 const MOST_UNKNOWN = 64;
+
+/** Returns a function that logs each unknown member of bodies once; a newer platform may send them. */
+function unknownMembers(logger: Logger): (names: readonly string[]) => void {
+  const named = new Set<string>();
+  return (names) => {
+    for (const name of names) {
+      if (MEMBERS.includes(name) || named.has(name) || named.size >= MOST_UNKNOWN) continue;
+      named.add(name);
+      logger.warn({ member: name.slice(0, MOST_UNKNOWN) }, 'unknown member of /init is ignored');
+    }
+  };
+}

@@ -10,43 +10,31 @@ const LIMIT_OF_MAX_CGROUPS = 8192;
 
 /** Registers `/freeze` and `/unfreeze`: stop the workload before a pause, and undo that when the pause has failed. */
 export function freezeRoutes(app: FastifyInstance, freezer: Freezer): void {
-  app.register((scope, _options, done) => {
-    ignoreBody(scope);
-    scope.post('/freeze', async (request, reply) => {
-      const query = FREEZE_QUERY.read(request.query, '');
-      const wanted = { ...query, maxCgroups: Math.min(query.maxCgroups, LIMIT_OF_MAX_CGROUPS) };
-      const statistics = await freezer.freeze(wanted, request.call.signal);
-      return wanted.maxWaitMs > 0 ? reply.send(statistics) : reply.code(204).send();
-    });
-    scope.post('/unfreeze', async (_request, reply) => {
-      freezer.thaw();
-      return reply.code(204).send();
-    });
-    done();
+  app.post('/freeze', { onRequest: ignoreBody }, async (request, reply) => {
+    const query = FREEZE_QUERY.read(request.query, '');
+    const wanted = { ...query, maxCgroups: Math.min(query.maxCgroups, LIMIT_OF_MAX_CGROUPS) };
+    const statistics = await freezer.freeze(wanted, request.call.signal);
+    return wanted.maxWaitMs > 0 ? reply.send(statistics) : reply.code(204).send();
+  });
+  app.post('/unfreeze', { onRequest: ignoreBody }, async (_request, reply) => {
+    freezer.thaw();
+    return reply.code(204).send();
   });
 }
 
 /** Registers `/fsfreeze` and `/fsthaw`: block writes to the guest's root file system for a snapshot. */
 export function fsfreezeRoutes(app: FastifyInstance, freezer: FilesystemFreezer): void {
-  app.register((scope, _options, done) => {
-    ignoreBody(scope);
-    scope.post('/fsfreeze', async (_request, reply) => {
-      await freezer.freeze();
-      return reply.code(204).send();
-    });
-    scope.post('/fsthaw', async (_request, reply) => {
-      await freezer.thaw();
-      return reply.code(204).send();
-    });
-    done();
+  app.post('/fsfreeze', { onRequest: ignoreBody }, async (_request, reply) => {
+    await freezer.freeze();
+    return reply.code(204).send();
+  });
+  app.post('/fsthaw', { onRequest: ignoreBody }, async (_request, reply) => {
+    await freezer.thaw();
+    return reply.code(204).send();
   });
 }
 
 /** Registers `/collapse`: compacts the memory of the daemon before a snapshot. Cancelled when the client disconnects. */
 export function collapseRoutes(app: FastifyInstance, collapser: Collapser): void {
-  app.register((scope, _options, done) => {
-    ignoreBody(scope);
-    scope.post('/collapse', ({ call }) => collapser.collapse(call.signal));
-    done();
-  });
+  app.post('/collapse', { onRequest: ignoreBody }, ({ call }) => collapser.collapse(call.signal));
 }

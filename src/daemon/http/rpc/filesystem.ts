@@ -1,5 +1,4 @@
-import type { ServiceImpl } from '@connectrpc/connect';
-import type { EntryInfo, Filesystem, ListDirResponseSchema } from '../../../gen/filesystem/filesystem_pb.js';
+import { Filesystem } from '../../../gen/filesystem/filesystem_pb.js';
 import { resolvePath } from '../../linux/paths/paths.ts';
 import type { User } from '../../linux/system/users.ts';
 import type { EntrySource } from '../../services/files/entries/entry.ts';
@@ -10,8 +9,9 @@ import { stat } from '../../services/files/entries/stat.ts';
 import { move } from '../../services/files/move.ts';
 import type { Guest } from '../../services/guest/guest.ts';
 import type { WriteGate } from '../../services/pause/write-gate.ts';
-import type { UnaryCall } from '../connect/connect-unary.ts';
-import type { RequestHeaders } from '../connect/request.ts';
+import type { CallScope } from '../admission/call-scope.ts';
+import { type UnaryRpc, unaryRpc } from '../connect/connect-unary.ts';
+import { callerOf } from '../connect/request.ts';
 import { entryToMessage } from './entry.ts';
 
 export interface FilesystemDependencies {
@@ -19,53 +19,47 @@ export interface FilesystemDependencies {
   readonly entries: EntrySource;
   /** Refuses changes to files during a freeze of the file system. */
   readonly gate: WriteGate;
-  /** The user on whose behalf a call runs. */
-  userOf(call: { readonly requestHeader: RequestHeaders }): User;
 }
 
-/** The unary calls of `filesystem.Filesystem`. */
-export function filesystemService({ guest, entries, gate, userOf }: FilesystemDependencies) {
+/** The interface forbids unknown properties. */
+export const FILESYSTEM_MESSAGES = { ignoreUnknownFields: false, isOwnJson: false };
+
+/** The unary calls of `filesystem.Filesystem`, except those for watchers. */
+export function filesystemRpcs({ guest, entries, gate }: FilesystemDependencies): UnaryRpc[] {
+  const { method } = Filesystem;
   const resolve = (path: string, user: User) => resolvePath(path, user, guest.defaultWorkdir);
   /** The path that the call is about. */
-  const resolveFor = (call: UnaryCall, path: string) => {
-    const resolved = resolve(path, userOf(call));
-    call.about?.({ path: resolved });
+  const resolveFor = (call: CallScope, path: string) => {
+    const resolved = resolve(path, callerOf(call, guest));
+    call.subject = { path: resolved };
     return resolved;
   };
-  return {
-    async stat({ path }, context: UnaryCall) {
-      const entry = await stat(resolveFor(context, path), entries);
+  return [
+    unaryRpc(method.stat, FILESYSTEM_MESSAGES, async ({ path }, call) => {
+      const entry = await stat(resolveFor(call, path), entries);
       return { entry: entryToMessage(entry) };
-    },
-    async listDir({ path, depth }, context: UnaryCall<typeof ListDirResponseSchema>) {
-      const { list } = context;
-      const all: EntryInfo[] = [];
-      for await (const batch of listDir(resolveFor(context, path), depth, entries)) {
-        const messages = batch.map(entryToMessage);
-        if (list) list.add({ entries: messages });
-        else all.push(...messages);
-        context.signal.throwIfAborted();
-      }
-      return { entries: all };
-    },
-    async makeDir({ path }, context: UnaryCall) {
-      const user = userOf(context);
-      const target = resolveFor(context, path);
+    }),
+    unaryRpc(method.listDir, FILESYSTEM_MESSAGES, async function* ({ path, depth }, call) {
+      for await (const batch of listDir(resolveFor(call, path), depth, entries))
+        yield { entries: batch.map(entryToMessage) };
+    }),
+    unaryRpc(method.makeDir, FILESYSTEM_MESSAGES, async ({ path }, call) => {
+      const user = callerOf(call, guest);
+      const target = resolveFor(call, path);
       const entry = await gate.run(() => makeDir(target, user, entries));
       return { entry: entryToMessage(entry) };
-    },
-    async move({ source, destination }, context: UnaryCall) {
-      const user = userOf(context);
-      const from = resolveFor(context, source);
-      const entry = await gate.run(() =>
-        move(from, resolve(destination, user), user, entries, context.signal),
-      );
+    }),
+    unaryRpc(method.move, FILESYSTEM_MESSAGES, async ({ source, destination }, call) => {
+      const user = callerOf(call, guest);
+      const from = resolveFor(call, source);
+      const to = resolve(destination, user);
+      const entry = await gate.run(() => move(from, to, user, entries, call.signal));
       return { entry: entryToMessage(entry) };
-    },
-    async remove({ path }, context: UnaryCall) {
-      const target = resolveFor(context, path);
-      await gate.run(() => remove(target, entries.lanes, context.signal));
+    }),
+    unaryRpc(method.remove, FILESYSTEM_MESSAGES, async ({ path }, call) => {
+      const target = resolveFor(call, path);
+      await gate.run(() => remove(target, entries.lanes, call.signal));
       return {};
-    },
-  } satisfies Partial<ServiceImpl<typeof Filesystem>>;
+    }),
+  ];
 }

@@ -14,13 +14,18 @@ import {
 import type { Guest } from '../../services/guest/guest.ts';
 import type { ProcessEvent } from '../../services/process/output/events.ts';
 import type { ProcessTable } from '../../services/process/table.ts';
+import type { CallScope } from '../admission/call-scope.ts';
 import { type Codec, encodeFrame } from '../connect/codec.ts';
-import type { EventStream, StreamCall } from '../connect/event-stream.ts';
+import type { EventStream } from '../connect/event-stream.ts';
 import type { FrameBatch } from '../connect/frame-batch.ts';
 import { callerOf } from '../connect/request.ts';
-import { jsonFrame } from './event-frame.ts';
-import { addOutputFrame } from './output-frame.ts';
+import { addOutputFrame, jsonFrame } from './event-frames.ts';
 import { configOf, eventMessage, offsetsOf, selectorOf, sizeOf } from './process-messages.ts';
+
+export interface ProcessDependencies {
+  readonly processes: ProcessTable;
+  readonly guest: Guest;
+}
 
 /** The common part of Start and Connect: the events of a process. `wrap` makes the response of an event. */
 function processEvents<Output extends DescMessage>(
@@ -42,14 +47,13 @@ function processEvents<Output extends DescMessage>(
 
 /** Start: the timeout applies to the process, which keeps running when the client disconnects. */
 export function startStream(
-  processes: ProcessTable,
-  guest: Guest,
+  dependencies: ProcessDependencies,
 ): EventStream<ProcessEvent, typeof StartRequestSchema, typeof StartResponseSchema> {
   return {
     ...processEvents(StartResponseSchema, (event) => create(StartResponseSchema, { event })),
     method: Process.method.start,
     ownsTimeout: true,
-    open: (request, call) => openStart(processes, guest, request, call),
+    open: (request, call, timeoutMs) => openStart(dependencies, request, call, timeoutMs),
   };
 }
 
@@ -63,40 +67,44 @@ function short(what: string, name: string): string {
 }
 
 async function openStart(
-  processes: ProcessTable,
-  guest: Guest,
+  { processes, guest }: ProcessDependencies,
   request: StartRequest,
-  { headers, timeoutMs, throwIfAborted, about }: StreamCall,
+  call: CallScope,
+  timeoutMs: number | null,
 ): Promise<Feed<ProcessEvent>> {
   const startId = short('start id', request.startId ?? '') || null;
   const start = {
     config: configOf(request.process),
-    user: callerOf(headers, guest),
+    user: callerOf(call, guest),
     tag: request.tag === undefined ? null : short('tag', request.tag),
     terminal: request.pty ? sizeOf(request.pty) : null,
     stdin: request.stdin ?? true,
     startId,
     // A start with an id may be waited for by other clients, too.
-    ...(startId === null && { throwIfAborted }),
+    ...(startId === null && { throwIfAborted: () => call.throwIfAborted() }),
   };
   // connect-node keeps the message until the stream ends, and the command may have megabytes.
   delete request.process;
   const feed = await processes.start(start, timeoutMs);
-  about?.({ pid: feed.pid });
+  call.subject = { pid: feed.pid };
   return feed;
 }
 
 /** Connect: the further events of a process that is running or has just ended. */
-export function connectStream(
-  processes: ProcessTable,
-): EventStream<ProcessEvent, typeof ConnectRequestSchema, typeof ConnectResponseSchema> {
+export function connectStream({
+  processes,
+}: ProcessDependencies): EventStream<
+  ProcessEvent,
+  typeof ConnectRequestSchema,
+  typeof ConnectResponseSchema
+> {
   return {
     ...processEvents(ConnectResponseSchema, (event) => create(ConnectResponseSchema, { event })),
     method: Process.method.connect,
     ownsTimeout: false,
-    open: async (request, { about }) => {
+    open: async (request, call) => {
       const process = processes.findRetained(selectorOf(request.process));
-      about?.({ pid: process.pid });
+      call.subject = { pid: process.pid };
       return process.read(offsetsOf(request.resumeFrom));
     },
   };

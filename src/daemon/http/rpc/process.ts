@@ -1,10 +1,8 @@
-import type { ServiceImpl } from '@connectrpc/connect';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { within } from '../../../base/abort.ts';
 import { EnvdError } from '../../../base/errors.ts';
 import {
-  type ListRequest,
-  type ListResponseSchema,
-  type Process,
+  Process,
   type ProcessSelector,
   Signal,
   SignalSchema,
@@ -14,44 +12,54 @@ import {
 import { MAX_SIGNAL, SIGKILL } from '../../linux/system/signals.ts';
 import type { ManagedProcess } from '../../services/process/lifecycle/process.ts';
 import type { ProcessTable } from '../../services/process/table.ts';
+import type { CallScope } from '../admission/call-scope.ts';
 import { choicesOf } from '../connect/codec.ts';
-import type { UnaryCall } from '../connect/connect-unary.ts';
+import { handleNodeCall } from '../connect/connect-node.ts';
+import { unaryRpc } from '../connect/connect-unary.ts';
+import type { Rpc } from '../connect/rpc.ts';
 import { infoOf, inputOf, selectorOf, sizeOf } from './process-messages.ts';
 
 /** How long SIGKILL waits for the end of the process, in milliseconds: one in state D may not end soon. */
 const KILL_WAIT_MS = 250;
+/** Bytes of List's response that are encoded in one turn of the event loop. */
+const TURN_BYTES = 256 * 1024;
+
+/** Newer clients send properties that are not known. */
+const MESSAGES = { ignoreUnknownFields: true, isOwnJson: true };
 
 /** The calls of `process.Process`, except its event streams. */
-export function processService(processes: ProcessTable) {
+export function processRpcs(processes: ProcessTable): Rpc[] {
+  const { method } = Process;
   /** The process that the call is about. */
-  const find = (selector: ProcessSelector | undefined, call: UnaryCall) => {
+  const find = (selector: ProcessSelector | undefined, call: CallScope) => {
     const process = processes.find(selectorOf(selector));
-    call.about?.({ pid: process.pid });
+    call.subject = { pid: process.pid };
     return process;
   };
-  return {
-    list(_request: ListRequest, { list }: UnaryCall<typeof ListResponseSchema>) {
-      const all = processes.list();
-      const messageOf = (some: readonly ManagedProcess[]) =>
-        some.length > 0 ? { processes: some.map(infoOf) } : {};
-      return list ? list.addAll(all, sizeOfInfo, messageOf) : messageOf(all);
-    },
-    update({ process, pty }, context: UnaryCall) {
-      const target = find(process, context);
+  return [
+    unaryRpc(method.list, MESSAGES, () => listed(processes.list())),
+    unaryRpc(method.update, MESSAGES, ({ process, pty }, call) => {
+      const target = find(process, call);
       if (pty) target.resize(sizeOf(pty));
       return {};
-    },
-    async sendInput({ process, input }, context: UnaryCall) {
+    }),
+    unaryRpc(method.sendInput, MESSAGES, async ({ process, input }, call) => {
       const { kind, bytes } = inputOf(input);
-      await find(process, context).write(kind, bytes, context.signal);
+      await find(process, call).write(kind, bytes, call.signal);
       return {};
+    }),
+    {
+      method: method.streamInput,
+      register: (router) =>
+        router.rpc(method.streamInput, (requests, context) =>
+          handleNodeCall(context, async ({ scope }) => {
+            await writeStream(requests, processes, scope.signal);
+            return {};
+          }),
+        ),
     },
-    async streamInput(requests, context) {
-      await writeStream(requests, processes, context.signal);
-      return {};
-    },
-    async sendSignal({ process, signal, scope }, context: UnaryCall) {
-      const target = find(process, context);
+    unaryRpc(method.sendSignal, MESSAGES, async ({ process, signal, scope }, call) => {
+      const target = find(process, call);
       const number: number = signal;
       if (number === Signal.UNSPECIFIED) {
         throw new EnvdError('invalid_argument', `signal is missing: use ${choicesOf(SignalSchema)}`);
@@ -60,17 +68,41 @@ export function processService(processes: ProcessTable) {
         throw new EnvdError('invalid_argument', `invalid signal ${number}: signals are 1 to ${MAX_SIGNAL}`);
       }
       if (scope === SignalScope.TREE) target.signalTree(number);
-      else await target.signal(number, context.signal);
+      else await target.signal(number, call.signal);
       // Clients check immediately after SIGKILL that the process is gone.
       if (number === SIGKILL) await within(KILL_WAIT_MS, target.ended, () => null);
       return {};
-    },
-    closeStdin({ process }, context: UnaryCall) {
-      find(process, context).closeStdin();
+    }),
+    unaryRpc(method.closeStdin, MESSAGES, ({ process }, call) => {
+      find(process, call).closeStdin();
       return {};
-    },
-  } satisfies Partial<ServiceImpl<typeof Process>>;
+    }),
+  ];
 }
+
+/** The processes as one message, or as slices if that is large. */
+function listed(all: readonly ManagedProcess[]) {
+  let bytes = 0;
+  for (const process of all) bytes += sizeOfInfo(process);
+  return bytes < TURN_BYTES ? messageOf(all) : slicesOf(all);
+}
+
+async function* slicesOf(all: readonly ManagedProcess[]) {
+  let bytes = 0;
+  let slice: ManagedProcess[] = [];
+  for (const process of all) {
+    bytes += sizeOfInfo(process);
+    slice.push(process);
+    if (bytes < TURN_BYTES) continue;
+    yield messageOf(slice);
+    [bytes, slice] = [0, []];
+    await nextTurn();
+  }
+  yield messageOf(slice);
+}
+
+const messageOf = (some: readonly ManagedProcess[]) =>
+  some.length > 0 ? { processes: some.map(infoOf) } : {};
 
 /** The approximate bytes of `infoOf`, which may be some MiB. */
 function sizeOfInfo({ config: { command, args, environment } }: ManagedProcess): number {

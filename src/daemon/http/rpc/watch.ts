@@ -1,13 +1,11 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { create, toBinary } from '@bufbuild/protobuf';
-import type { ServiceImpl } from '@connectrpc/connect';
 import type { Feed } from '../../../base/feed.ts';
 import {
   EventType,
   Filesystem,
   type FilesystemEvent,
   FilesystemEventSchema,
-  type GetWatcherEventsResponseSchema,
   type WatchDirRequestSchema,
   type WatchDirResponse,
   WatchDirResponseSchema,
@@ -20,10 +18,11 @@ import type { WatchEvent, WatchEventType } from '../../services/watch/local/even
 import type { PolledWatches } from '../../services/watch/polled.ts';
 import type { Watch, Watcher } from '../../services/watch/watcher.ts';
 import { encodeFrame } from '../connect/codec.ts';
-import type { UnaryCall } from '../connect/connect-unary.ts';
+import { type UnaryRpc, unaryRpc } from '../connect/connect-unary.ts';
 import type { EventStream } from '../connect/event-stream.ts';
 import { callerOf } from '../connect/request.ts';
 import { entryToMessage } from './entry.ts';
+import { FILESYSTEM_MESSAGES } from './filesystem.ts';
 
 const EVENT_TYPE: Readonly<Record<WatchEventType, EventType>> = {
   create: EventType.CREATE,
@@ -63,11 +62,11 @@ export function watchDirStream({
     method: Filesystem.method.watchDir,
     ignoreUnknownFields: false,
     ownsTimeout: false,
-    async open(request, { headers, abortSignal, about }) {
-      const path = resolvePath(request.path, callerOf(headers, guest), guest.defaultWorkdir);
-      about?.({ path });
+    async open(request, call) {
+      const path = resolvePath(request.path, callerOf(call, guest), guest.defaultWorkdir);
+      call.subject = { path };
       const { recursive, allowNetworkMounts } = request;
-      const watch = await watcher.watch(path, { recursive, allowNetworkMounts, signal: abortSignal() });
+      const watch = await watcher.watch(path, { recursive, allowNetworkMounts, signal: call.signal });
       return feedOf(watch, request.includeEntry ? entries : null);
     },
     message: (response) => response,
@@ -118,36 +117,29 @@ async function eventMessage(event: WatchEvent, entries: EntrySource | null): Pro
 }
 
 /** The calls for polled watches. */
-export function watcherService({ polled, guest, entries }: WatchDependencies) {
-  return {
-    async createWatcher(request, context: UnaryCall) {
-      const caller = callerOf(context.requestHeader, guest);
-      const path = resolvePath(request.path, caller, guest.defaultWorkdir);
-      context.about?.({ path });
+export function watcherRpcs({ polled, guest, entries }: WatchDependencies): UnaryRpc[] {
+  const { method } = Filesystem;
+  return [
+    unaryRpc(method.createWatcher, FILESYSTEM_MESSAGES, async (request, call) => {
+      const path = resolvePath(request.path, callerOf(call, guest), guest.defaultWorkdir);
+      call.subject = { path };
       const { recursive, allowNetworkMounts, includeEntry } = request;
       return { watcherId: await polled.create(path, { recursive, allowNetworkMounts, includeEntry }) };
-    },
-    async getWatcherEvents(
-      { watcherId },
-      { list, signal }: UnaryCall<typeof GetWatcherEventsResponseSchema>,
-    ) {
+    }),
+    unaryRpc(method.getWatcherEvents, FILESYSTEM_MESSAGES, async function* ({ watcherId }) {
       const source = polled.optionsOf(watcherId).includeEntry ? entries : null;
-      const events: FilesystemEvent[] = [];
       let bytes = 0;
       for (const part of await polled.takeUpToNow(watcherId, mostAtOnce(source))) {
         const messages = await messagesOf(part, source);
         for (const message of messages) bytes += toBinary(FilesystemEventSchema, message).length;
-        if (list) list.add({ events: messages });
-        else events.push(...messages);
-        if (bytes > ANSWER_BYTES) break;
+        yield { events: messages };
+        if (bytes > ANSWER_BYTES) return;
         await nextTurn();
-        signal.throwIfAborted();
       }
-      return { events };
-    },
-    removeWatcher({ watcherId }) {
+    }),
+    unaryRpc(method.removeWatcher, FILESYSTEM_MESSAGES, ({ watcherId }) => {
       polled.remove(watcherId);
       return {};
-    },
-  } satisfies Partial<ServiceImpl<typeof Filesystem>>;
+    }),
+  ];
 }

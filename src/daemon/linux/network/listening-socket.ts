@@ -92,7 +92,7 @@ function canonical(address: string): string {
 async function listenWhenReleased(address: string, port: number, limitMs: number): Promise<number> {
   for (let waited = 0; ; waited += RETRY_MS) {
     try {
-      return native.listenAt(address, String(port));
+      return native.listenAt(address, String(port), true);
     } catch (error) {
       if (!isSystemError(error, 'EADDRINUSE') || waited >= limitMs) throw error;
     }

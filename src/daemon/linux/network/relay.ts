@@ -2,7 +2,7 @@ import { closeSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { CLOSE, DISCONNECTED, FAILED, READABLE, WRITABLE } from '../lanes/readiness.ts';
 import { native } from '../system/native.ts';
-import { handleOf, resetSocket } from './socket-handle.ts';
+import { duplicateConnection, resetSocket } from './connection.ts';
 
 /** Of one splice, in bytes; fits a core's cache. */
 const MOST = 256 * 1024;
@@ -77,22 +77,27 @@ function close({ write, read }: Pipe): void {
 /** One of the two connections. */
 class End {
   readonly socket: Socket;
-  /** The socket's. */
+  /** A duplicate of the socket's, open until `close`. */
   readonly descriptor: number;
   readonly #set: (events: number) => void;
   #events = 0;
   /** Told once, as it holds from then on. */
   #isDisconnected = false;
 
-  /** `onReady`: with what `native.pollDescriptor` tells. Throws epoll_ctl(2)'s errors. */
+  /** `onReady`: with what `native.pollDescriptor` tells. Throws for a socket that is closed, and epoll_ctl(2)'s errors. */
   constructor(socket: Socket, onReady: (end: End, events: number) => void) {
+    const descriptor = duplicateConnection(socket);
+    if (descriptor === null) throw new Error('the connection is closed');
+    using unless = new DisposableStack();
+    unless.defer(() => closeSync(descriptor));
     this.socket = socket;
-    this.descriptor = handleOf(socket)?.fd ?? -1;
-    this.#set = native.pollDescriptor(this.descriptor, (events) => {
+    this.descriptor = descriptor;
+    this.#set = native.pollDescriptor(descriptor, (events) => {
       if (events === FAILED) this.#events = 0;
       if (events & DISCONNECTED) this.#isDisconnected = true;
       onReady(this, events);
     });
+    unless.move();
   }
 
   wait(events: number): void {
@@ -104,6 +109,7 @@ class End {
 
   close(): void {
     this.#set(CLOSE);
+    closeSync(this.descriptor);
   }
 }
 
@@ -210,8 +216,6 @@ export class Relay implements Disposable {
   #move(end: End, events: number): boolean {
     const [first, second] = this.#directions;
     const [incoming, outgoing] = end === first.from ? [first, second] : [second, first];
-    // A socket that was destroyed has no descriptor any more.
-    if (this.#directions.some(({ from }) => from.socket.destroyed)) return false;
     try {
       if (events !== WRITABLE) incoming.move();
       if (events & WRITABLE) outgoing.move();

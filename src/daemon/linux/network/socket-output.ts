@@ -1,9 +1,10 @@
+import { closeSync } from 'node:fs';
 import type { ServerResponse } from 'node:http';
 import { isSystemError } from '../../../base/errors.ts';
 import type { OpenFile } from '../files/open-file.ts';
 import { readiness } from '../lanes/readiness.ts';
 import { native } from '../system/native.ts';
-import { closeAfter, handleOf } from './socket-handle.ts';
+import { duplicateConnection } from './connection.ts';
 
 /**
  * The connection of a response, for a body that a pool thread sends from a file. Everything that was written to the
@@ -21,8 +22,8 @@ export class SocketOutput implements Disposable {
 
   /** Null where that is not possible. */
   static of({ socket }: ServerResponse): SocketOutput | null {
-    const handle = handleOf(socket);
-    return handle && new SocketOutput(native.duplicate(handle.fd, false));
+    const descriptor = socket && duplicateConnection(socket);
+    return descriptor === null ? null : new SocketOutput(descriptor);
   }
 
   /** Bytes that the kernel has taken. */
@@ -50,7 +51,8 @@ export class SocketOutput implements Disposable {
 
   /** Closes it when the last job has returned: until then the number must not be another connection's. */
   [Symbol.dispose](): void {
-    closeAfter(this.#underWay, this.#socket);
+    const close = () => closeSync(this.#socket);
+    this.#underWay.then(close, close);
   }
 
   async #move(file: OpenFile, position: number, length: number): Promise<number> {

@@ -1,6 +1,7 @@
 import { connect, createServer, type Server, type Socket } from 'node:net';
+import { resetSocket } from '../../linux/network/connection.ts';
 import { Relay, type RelayPipes } from '../../linux/network/relay.ts';
-import { listenerOf, resetSocket } from '../../linux/network/socket-handle.ts';
+import { native } from '../../linux/system/native.ts';
 
 /** The most connections of all forwards together. */
 const MOST_CONNECTIONS = 2000;
@@ -44,9 +45,6 @@ export interface Listener {
   readonly uid: number;
 }
 
-/** Connections that wait to be accepted. */
-const BACKLOG = 511;
-
 /**
  * Listens on one port of the guest's address, and connects each client to the same port of a loopback address. Half-closes
  * and resets are passed on.
@@ -57,6 +55,7 @@ export class Forward implements Disposable {
   readonly #places: ForwardPlaces;
   readonly #pipes: RelayPipes;
   readonly #clients = new Set<Socket>();
+  #descriptor = -1;
 
   constructor(listener: Listener, places: ForwardPlaces, pipes: RelayPipes) {
     this.listener = listener;
@@ -72,16 +71,18 @@ export class Forward implements Disposable {
   }
 
   /**
-   * Listens on the port of an address, or on a socket that already does. Throws EADDRINUSE when somebody else listens there,
+   * Listens on the port of a numeric address, or on a socket that already does. Throws EADDRINUSE when somebody else listens there,
    * EADDRNOTAVAIL without the address.
    */
   async listen(
     at: { readonly host: string; readonly port: number } | { readonly fd: number },
   ): Promise<void> {
+    // Node does not tell the descriptor of a socket that it has opened itself.
+    this.#descriptor = 'fd' in at ? at.fd : native.listenAt(at.host, String(at.port), false);
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     // Later errors, of accept(2), end one connection and not the forward.
     this.#server.on('error', reject);
-    this.#server.listen({ ...at, backlog: BACKLOG }, resolve).unref();
+    this.#server.listen({ fd: this.#descriptor }, resolve).unref();
     await promise;
   }
 
@@ -89,9 +90,9 @@ export class Forward implements Disposable {
     return this.#server.listening;
   }
 
-  /** The descriptor of the listening socket, which stays this object's. */
+  /** The descriptor of the listening socket, which stays this object's; valid while it listens. */
   get descriptor(): number {
-    return listenerOf(this.#server);
+    return this.#descriptor;
   }
 
   /** Stops listening; connections go on until they end. */

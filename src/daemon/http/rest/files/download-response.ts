@@ -10,7 +10,7 @@ import { readPieces } from '../../../services/files/content.ts';
 import type { Download, FileRange } from '../../../services/files/download.ts';
 import type { DigestAlgorithm } from '../../../services/files/entries/digest.ts';
 import type { CallScope } from '../../admission/call-scope.ts';
-import { sendError } from '../../json/errors.ts';
+import { sendError } from '../../admission/errors.ts';
 import { sendBody, sendStream, sendWhole, writeAndFree } from './body-writer.ts';
 import { acceptsIdentity } from './content-headers.ts';
 import { formatDigest, wantedDigest } from './digests.ts';

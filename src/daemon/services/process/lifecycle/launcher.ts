@@ -1,10 +1,10 @@
+import { monotonicMs } from '../../../../base/monotonic.ts';
 import { debug } from '../../../../base/program/debug.ts';
 import type { Unread } from '../../../../base/unread.ts';
 import type { Cgroup } from '../../../linux/cgroups/cgroup2.ts';
 import type { RecordStore } from '../../../linux/memory/record-store.ts';
 import { PipePoller } from '../../../linux/processes/pipe-ends.ts';
 import { NoCgroup } from '../../../linux/processes/spawn.ts';
-import { monotonicMs } from '../../../../base/monotonic.ts';
 import type { WorkloadCgroups } from '../cgroups/cgroups.ts';
 import { type Leaf, Leaves } from '../cgroups/leaf.ts';
 import { openPipes, openTerminal } from '../output/channels.ts';

@@ -10,7 +10,6 @@ import { EnvdError } from '../../../../../src/base/errors.ts';
 import { Unread } from '../../../../../src/base/unread.ts';
 import { type Codec, decodeMessage, encodeFrame } from '../../../../../src/daemon/http/connect/codec.ts';
 import { StreamServer, streamCodecOf } from '../../../../../src/daemon/http/connect/connect-stream.ts';
-import type { StreamCall } from '../../../../../src/daemon/http/connect/event-stream.ts';
 import { startStream } from '../../../../../src/daemon/http/rpc/process-streams.ts';
 import { collectGarbage } from '../../../../../src/daemon/linux/system/self.ts';
 import type { EndEvent } from '../../../../../src/daemon/services/process/output/events.ts';
@@ -41,7 +40,7 @@ let streams: StreamServer;
 let output: Output;
 let paused: boolean;
 let shutdown: AbortController;
-let calls: (StreamCall & { request: StartRequest })[];
+let calls: { readonly timeoutMs: number | null; readonly request: StartRequest }[];
 let results: Promise<unknown>[];
 let ownsTimeout: boolean;
 let refusal: Error | null;
@@ -65,7 +64,7 @@ beforeEach(async () => {
   encoded = 0;
   onEncode = () => {};
   // One for all requests, as in the daemon.
-  const processes = startStream(null as never, null as never);
+  const processes = startStream(null as never);
   const stream = {
     ...processes,
     get ownsTimeout() {
@@ -76,17 +75,16 @@ beforeEach(async () => {
       encoded++;
       processes.addFrame(event, codec, batch);
     },
-    open: async (message: StartRequest, call: StreamCall) => {
-      calls.push({ ...call, request: message });
+    open: async (request: StartRequest, _call: unknown, timeoutMs: number | null) => {
+      calls.push({ timeoutMs, request });
       if (refusal) throw refusal;
       return output.read(7, null);
     },
   };
   server = createServer((request, response) => {
-    const headers = new Headers(request.headers as Record<string, string>);
-    const codec = streamCodecOf(request.headers['content-type']) ?? 'json';
+    const codec = streamCodecOf(request.headers['content-type'] ?? '') ?? 'json';
     const call = callOf(request, response, sharedLimits(unread, shutdown.signal));
-    results.push(streams.serve(stream, { call, headers, codec }));
+    results.push(streams.serve(stream, call, codec));
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -392,7 +390,7 @@ test.each([
   ['application/json', null],
   ['application/connect+jsonx', null],
   ['application/grpc-web+proto', null],
-  [undefined, null],
+  ['', null],
 ])('the content type %s selects the codec %s', (contentType, codec) => {
   expect(streamCodecOf(contentType)).toBe(codec);
 });

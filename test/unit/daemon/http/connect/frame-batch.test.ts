@@ -1,10 +1,10 @@
 import { describe, expect, test } from 'vitest';
-import { type FrameBatch, FrameBatches } from '../../../../../src/daemon/http/connect/frame-batch.ts';
+import { FrameBatch } from '../../../../../src/daemon/http/connect/frame-batch.ts';
 import { FakeResponse } from '../../../../support/clients/response.ts';
 
 const LARGE = 8 * 1024;
 const large = Buffer.alloc(LARGE, 'L');
-const batches = new FrameBatches();
+const pool: FrameBatch[] = [];
 
 function send(batch: FrameBatch, takesAtOnce = true) {
   const fake = new FakeResponse(takesAtOnce);
@@ -12,14 +12,14 @@ function send(batch: FrameBatch, takesAtOnce = true) {
 }
 
 function batchOf(...parts: (string | Buffer)[]): FrameBatch {
-  const batch = batches.take();
+  const batch = FrameBatch.take(pool);
   for (const part of parts) batch.add(Buffer.from(part));
   return batch;
 }
 
 describe('a written batch', () => {
   test('joins small parts and passes large ones through, in order', () => {
-    const batch = batches.take();
+    const batch = FrameBatch.take(pool);
     batch.add(Buffer.from('a'));
     batch.allocate(1).write('b');
     batch.add(large);
@@ -29,7 +29,7 @@ describe('a written batch', () => {
   });
 
   test('uses other memory for what does not fit into its buffer, in order', () => {
-    const batch = batches.take();
+    const batch = FrameBatch.take(pool);
     const parts = Array.from({ length: 60 }, (_, index) =>
       Buffer.alloc(LARGE - 1, String.fromCharCode(65 + index)),
     );
@@ -51,7 +51,7 @@ describe('the buffer of a batch', () => {
   test('is reused at once when the kernel has taken everything', () => {
     const batch = batchOf('a');
     expect(send(batch).sent).toBeNull();
-    const again = batches.take();
+    const again = FrameBatch.take(pool);
     expect(again).toBe(batch);
     again.add(Buffer.from('b'));
     expect(send(again).fake.taken.map(String)).toEqual(['b']);
@@ -61,8 +61,8 @@ describe('the buffer of a batch', () => {
     const batch = batchOf('a');
     send(batch);
     await Promise.resolve();
-    expect(batches.take()).toBe(batch);
-    const other = batches.take();
+    expect(FrameBatch.take(pool)).toBe(batch);
+    const other = FrameBatch.take(pool);
     expect(other).not.toBe(batch);
     for (const taken of [batch, other]) {
       taken.add(Buffer.from('x'));
@@ -81,7 +81,7 @@ describe('the buffer of a batch', () => {
     fake.take();
     await sent;
     expect(String(fake.taken)).toBe('slow');
-    expect(batches.take()).toBe(batch);
+    expect(FrameBatch.take(pool)).toBe(batch);
     batch.add(Buffer.from('x'));
     send(batch);
   });
@@ -90,13 +90,13 @@ describe('the buffer of a batch', () => {
     const batch = batchOf('held');
     batch.hold();
     send(batch);
-    const other = batches.take();
+    const other = FrameBatch.take(pool);
     expect(other).not.toBe(batch);
     other.add(Buffer.from('over it'));
     send(other);
     expect(send(batch).fake.taken.map(String)).toEqual(['held']);
     batch.release();
-    expect(batches.take()).toBe(batch);
+    expect(FrameBatch.take(pool)).toBe(batch);
     batch.add(Buffer.from('x'));
     send(batch);
   });
@@ -104,7 +104,7 @@ describe('the buffer of a batch', () => {
   test('is freed by clear', () => {
     const batch = batchOf('secret');
     send(batch);
-    batches.clear();
-    expect(batches.take()).not.toBe(batch);
+    pool.length = 0;
+    expect(FrameBatch.take(pool)).not.toBe(batch);
   });
 });

@@ -3,7 +3,7 @@ import Fastify from 'fastify';
 import { expect, test } from 'vitest';
 import { onAbort } from '../../../../../src/base/abort.ts';
 import { EnvdError } from '../../../../../src/base/errors.ts';
-import { sendError } from '../../../../../src/daemon/http/json/errors.ts';
+import { sendError } from '../../../../../src/daemon/http/admission/errors.ts';
 import { collapseRoutes } from '../../../../../src/daemon/http/rest/pause.ts';
 import { Collapser, type CollapseStatistics } from '../../../../../src/daemon/services/pause/collapse.ts';
 import { sharedLimits, withCalls } from '../../../../support/clients/calls.ts';

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import Fastify from 'fastify';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { ExclusiveLock } from '../../../../../src/base/exclusion.ts';
-import { sendError } from '../../../../../src/daemon/http/json/errors.ts';
+import { sendError } from '../../../../../src/daemon/http/admission/errors.ts';
 import { freezeRoutes } from '../../../../../src/daemon/http/rest/pause.ts';
 import { Cgroup } from '../../../../../src/daemon/linux/cgroups/cgroup2.ts';
 import { Freezer, type FreezerOptions } from '../../../../../src/daemon/services/pause/freezer.ts';

@@ -1,8 +1,8 @@
 import Fastify, { type FastifyInstance } from 'fastify';
 import pino from 'pino';
 import { describe, expect, onTestFinished, test } from 'vitest';
+import { sendError } from '../../../../../src/daemon/http/admission/errors.ts';
 import { disableBodyParsing } from '../../../../../src/daemon/http/admission/requests.ts';
-import { sendError } from '../../../../../src/daemon/http/json/errors.ts';
 import { envsRoutes, healthRoutes } from '../../../../../src/daemon/http/rest/guest.ts';
 import { initRoutes } from '../../../../../src/daemon/http/rest/init.ts';
 import type { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
@@ -40,7 +40,7 @@ function setUp(audit: FreezeAudit | null = null): { app: FastifyInstance; guest:
   healthRoutes(app, health, guest);
   envsRoutes(app, guest);
   const logger = pino({ enabled: false });
-  initRoutes(app, new Init(initSteps(dependencies)), '1.2.3', logger);
+  initRoutes(app, new Init(initSteps(dependencies)), logger);
   return { app, guest };
 }
 
@@ -72,7 +72,7 @@ describe('POST /init', () => {
     const { app } = setUp();
     const response = await app.inject({ method: 'POST', url: '/init', ...options });
     expect([response.statusCode, response.body]).toEqual([204, '']);
-    expect(response.headers['x-envd-version']).toBe('1.2.3');
+    expect(response.headers['x-envd-version']).toBe('0.6.13');
   });
 
   test('changes the guest, but only with the right token', async () => {

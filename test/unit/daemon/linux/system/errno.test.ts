@@ -1,7 +1,7 @@
 import { constants } from 'node:os';
 import { describe, expect, test } from 'vitest';
 import { EnvdError, type ErrorKind } from '../../../../../src/base/errors.ts';
-import { toConnectError } from '../../../../../src/daemon/http/connect/errors.ts';
+import { toConnectError } from '../../../../../src/daemon/http/admission/errors.ts';
 import { exhaustionOf, explain, isOutOfSpace } from '../../../../../src/daemon/linux/system/errno.ts';
 
 function failure(code: string): Error {

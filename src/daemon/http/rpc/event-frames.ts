@@ -1,12 +1,18 @@
+// Frames that are encoded by hand, because protobuf-es takes too long. StartResponse and ConnectResponse have the same
+// encoding.
+import { EndReasonSchema } from '../../../gen/process/process_pb.js';
 import { native } from '../../linux/system/native.ts';
-import type { OutputEvent, OutputStream } from '../../services/process/output/events.ts';
-import { type Codec, ENVELOPE_BYTES, writeEnvelope } from '../connect/codec.ts';
+import type {
+  EndEvent,
+  OutputEvent,
+  OutputStream,
+  ProcessEvent,
+} from '../../services/process/output/events.ts';
+import { type Codec, ENVELOPE_BYTES, frameOf, writeEnvelope } from '../connect/codec.ts';
 import type { FrameBatch } from '../connect/frame-batch.ts';
+import { REASON } from './process-messages.ts';
 
-/**
- * Adds the frame of a data event, encoded by hand, because these are by far the most frequent messages. StartResponse and
- * ConnectResponse have the same encoding.
- */
+/** Adds the frame of a data event: these are by far the most frequent messages. */
 export function addOutputFrame(event: OutputEvent, codec: Codec, batch: FrameBatch): void {
   if (codec === 'json') addJsonFrame(event, batch);
   else addBinaryFrame(event, batch);
@@ -59,4 +65,35 @@ function writeHeader(frame: Buffer, offset: number, tag: number, length: number)
   for (; rest >= 0x80; rest >>>= 7) frame[at++] = (rest & 0x7f) | 0x80;
   frame[at++] = rest;
   return at;
+}
+
+/**
+ * The frame of the first or last event of a process in JSON: every start has both, and the general encoder takes 15 µs
+ * for each. Null for other events.
+ */
+export function jsonFrame(event: ProcessEvent): Buffer | null {
+  if (event.type === 'end') return frame({ end: endValue(event) });
+  if (event.type === 'start' && event.offsets === null) return frame({ start: { pid: event.pid } });
+  return null;
+}
+
+function frame(event: object): Buffer {
+  return frameOf(0, Buffer.from(JSON.stringify({ event })));
+}
+
+/** Without properties that have their default, as in proto3's JSON; JSON.stringify omits undefined ones. */
+function endValue({ exitCode, exited, status, error, reason, signal, usage }: EndEvent) {
+  return {
+    exitCode: exitCode || undefined,
+    exited: exited || undefined,
+    status: status || undefined,
+    error: error ?? undefined,
+    reason: REASON[reason] === 0 ? undefined : EndReasonSchema.value[REASON[reason]]?.name,
+    signal: signal ?? undefined,
+    usage: {
+      userMicros: usage.userMicros === 0 ? undefined : String(usage.userMicros),
+      systemMicros: usage.systemMicros === 0 ? undefined : String(usage.systemMicros),
+      peakMemoryBytes: usage.peakMemoryBytes === null ? undefined : String(usage.peakMemoryBytes),
+    },
+  };
 }
