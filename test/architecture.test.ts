@@ -202,10 +202,10 @@ describe('restricted imports', () => {
 describe('undocumented API', () => {
   /** Members of Node and of libraries that their documentation does not have. */
   const PRIVATE = [
-    ...[/\b_(handle|listen2|storeHeader|httpMessage|events|eventsCount|parent|header|socket|final)\b/],
+    ...[/\b_(handle|listen2|storeHeader|httpMessage|events|eventsCount|parent|header|socket)\b/],
     ...[/\b_(readableState|writableState|implicitHeader|send|writeRaw|finish)\b/],
     // A class of one's own overrides them, as documented.
-    ...[/(?<!override |this\.)\b_(read|write|writev|transform|flush|destroy|construct)\b(?=\s*[=(])/],
+    ...[/(?<!override |this\.)\b_(read|write|writev|transform|flush|destroy|construct|final)\b(?=\s*[=(])/],
     ...[/process\.(binding|_\w+)/, /setFlagsFromString/, /internalBinding/, /getOwnPropertySymbols/],
   ];
   const sources = globSync('{src,systemd}/**/*.{ts,cjs,mjs,js}', { cwd: TOP }).filter(
