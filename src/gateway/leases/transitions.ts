@@ -71,10 +71,13 @@ export function register(
   };
 }
 
-/** Sets the deadline to `seconds` from now. Throws `not_found` from `committed` on. */
+/**
+ * Sets the deadline to `seconds` from now. Failures stay, since whoever sets it may be the one who makes it fail. Throws
+ * `not_found` from `committed` on.
+ */
 export function setTimeToLive(sandbox: Sandbox, seconds: number, now: number): Sandbox {
   const { pausedFrom: _, ...rest } = uncommitted(sandbox);
-  return { ...rest, deadline: now + seconds * 1000, failures: 0, retryAt: 0 };
+  return { ...rest, deadline: now + seconds * 1000, retryAt: Math.min(rest.retryAt, now) };
 }
 
 /** Like `setTimeToLive`, but never brings the deadline forward. */
@@ -98,7 +101,8 @@ export function pause(sandbox: Sandbox, now: number): Sandbox {
   if (phase === 'paused' || phase === 'resuming')
     throw new EnvdError('conflict', `sandbox '${id}' is paused`);
   if (phase === 'committed' && outcomeOf(sandbox) === 'pause') return { ...sandbox, pausedFrom };
-  return { ...uncommitted(sandbox), deadline: Math.min(deadline, now), pausedFrom, failures: 0, retryAt: 0 };
+  const retryAt = Math.min(sandbox.retryAt, now);
+  return { ...uncommitted(sandbox), deadline: Math.min(deadline, now), pausedFrom, retryAt };
 }
 
 /** Has the machine of a sandbox removed by a hook, as soon as no other hook runs for it. */

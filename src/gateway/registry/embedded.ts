@@ -165,7 +165,12 @@ export class EmbeddedStore implements Store {
 
   #writeNow(id: string, sandbox: Sandbox | null, expected: string | null): boolean {
     if (!sandbox) return this.#remove.run(id, expected).changes === 1;
-    const columns = [randomUUID(), dueAt(sandbox), JSON.stringify(sandbox), id] as const;
+    const columns = [
+      randomUUID(),
+      Math.max(dueAt(sandbox), steadyNow()),
+      JSON.stringify(sandbox),
+      id,
+    ] as const;
     const { changes } =
       expected === null ? this.#insert.run(...columns) : this.#update.run(...columns, expected);
     return changes === 1;
@@ -240,7 +245,7 @@ function isFull(error: unknown): boolean {
 }
 
 function describeDue(sandbox: Sandbox): DueSandbox {
-  return { id: sandbox.id, host: hostOf(sandbox), failures: sandbox.failures };
+  return { id: sandbox.id, host: hostOf(sandbox), owner: sandbox.owner ?? null, failures: sandbox.failures };
 }
 
 function recordOf(row: Row): Sandbox {

@@ -109,7 +109,7 @@ export class RedisStore implements Store {
     const found = await this.#link.run((client) => client.pageOfRecords(KEYS.ofOwner(owner), values));
     const [id, startedAt] = found.at(-1) ?? [];
     return {
-      sandboxes: found.flatMap(([, , record]) => (record === '' ? [] : [parse(record)])),
+      sandboxes: found.flatMap(([, , record]) => (record ? [parse(record)] : [])),
       next: id !== undefined && found.length === limit ? { id, startedAt: Number(startedAt) } : null,
     };
   }
@@ -127,7 +127,9 @@ export class RedisStore implements Store {
     );
     const nextInMs = next === '' ? Number.POSITIVE_INFINITY : Number(next) - now;
     if (Number.isNaN(nextInMs)) this.#link.distrust();
-    const sandboxes = found.map(([id, host, failures]) => ({ id, host, failures: Number(failures) }));
+    const sandboxes = found.map(([id = '', host = '', owner, failures]) => {
+      return { id, host, owner: owner || null, failures: Number(failures) };
+    });
     return { sandboxes, nextInMs };
   }
 
