@@ -33,6 +33,8 @@ import { Router } from './routes/router.ts';
 import type { Front } from './routes/server.ts';
 import { TargetReader } from './routes/target.ts';
 
+const MIB = 1024 ** 2;
+
 /** The gateway, wired: its front serves. */
 export interface Gateway {
   /** Starts to expire sandboxes. */
@@ -43,7 +45,7 @@ export interface Gateway {
 
 /** Creates all parts and wires them together. Throws when the registry cannot be used. */
 export async function compose(
-  config: Config,
+  config: Limited,
   front: Front,
   logger: Logger,
   signal: AbortSignal,
@@ -73,7 +75,10 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
   const addresses = new Addresses(config);
   const registry = new Registry(store);
   await registry.dropClaims();
-  const [exchanges, pools] = [new Exchanges(), new ConnectionPools()];
+  const [exchanges, pools] = [
+    new Exchanges(config.maxBuffered * MIB),
+    new ConnectionPools(Math.ceil(config.maxConnections / 4)),
+  ];
   const staleConnections = new StaleConnections(exchanges, pools, registry, logger);
   await registry.watch((id) => void staleConnections.check(id));
   const onGone = (id: string) => staleConnections.close(id);
@@ -110,16 +115,19 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
       exchanges.endAll();
       await front.close();
       pools.closeAll();
-      for (const each of [staleConnections, keys]) each[Symbol.dispose]();
+      for (const each of [staleConnections, exchanges, keys]) each[Symbol.dispose]();
       await app.close();
       await store[Symbol.asyncDispose]();
     },
   };
 }
 
+/** With the number of connections that the machine allows. */
+type Limited = Config & { readonly maxConnections: number };
+
 /** The parts that most others need. */
 interface Common {
-  readonly config: Config;
+  readonly config: Limited;
   readonly logger: Logger;
   readonly registry: Registry;
   readonly addresses: Addresses;

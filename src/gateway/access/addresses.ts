@@ -43,7 +43,7 @@ export class Addresses {
   readonly #refused = listOf(NEVER_BY_DEFAULT.map((text) => readRange(text) ?? unreadable(text)));
   readonly #ports: readonly PortRange[];
   readonly #names = new Map<string, Kept<string>>();
-  #own: Kept<ReadonlySet<string>> = { value: new Set(), until: 0 };
+  #own: Kept<ReadonlySet<string>> = { value: ownAddresses() ?? new Set(), until: 0 };
 
   constructor({ allowAddresses, allowPorts }: AddressRules) {
     this.#allowed = allowAddresses && listOf(allowAddresses);
@@ -102,13 +102,19 @@ export class Addresses {
   #isOwn(ip: string): boolean {
     const now = monotonicMs();
     if (this.#own.until <= now) {
-      const own = Object.values(networkInterfaces()).flatMap((each) => each ?? []);
-      this.#own = {
-        value: new Set(own.map(({ address }) => canonical(address) ?? address)),
-        until: now + KEPT_MS,
-      };
+      this.#own = { value: ownAddresses() ?? this.#own.value, until: now + KEPT_MS };
     }
     return this.#own.value.has(ip);
+  }
+}
+
+/** The addresses of this machine; null while it does not tell, since no descriptor is left for the question. */
+function ownAddresses(): ReadonlySet<string> | null {
+  try {
+    const own = Object.values(networkInterfaces()).flatMap((each) => each ?? []);
+    return new Set(own.map(({ address }) => canonical(address) ?? address));
+  } catch {
+    return null;
   }
 }
 

@@ -44,6 +44,8 @@ export interface Route extends Upstream {
   readonly path: string;
   /** The time until the sandbox expires, in ms; 0 if it was resumed for this request. */
   readonly leftMs: number;
+  /** Whose sandbox it is; one without an owner is its own. */
+  readonly party: string;
   /** Whether a rate limit counted the request, so that each one must be asked about. */
   readonly isCounted: boolean;
 }
@@ -163,7 +165,7 @@ export class RouteFinder {
     const port = portOf(sandbox, target);
     try {
       const address = await this.#parts.addresses.resolve(sandbox.address);
-      return { sandboxId: sandbox.id, address, port, ...rest };
+      return { sandboxId: sandbox.id, address, port, party: sandbox.owner ?? sandbox.id, ...rest };
     } catch (error) {
       const message = `sandbox '${sandbox.id}' cannot be reached on port ${target.port}: ${messageOf(error)}`;
       return refuse('failed', 502, message);

@@ -118,7 +118,7 @@ export class Router {
       this.counts.carried++;
       this.#removeKeys(request);
       request.url = to.path;
-      exchanges.add(target.id, stream);
+      exchanges.add(target.id, { request, stream, party: to.party });
       downstream.forward(proxy, to, (error) => this.#fail(downstream, target, error));
     } catch (error) {
       logger.error({ err: error, sandboxID: target.id }, 'a request could not be routed');
