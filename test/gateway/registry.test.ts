@@ -317,7 +317,7 @@ describe('the phases', () => {
     expect(acquire(again, 'me', now + 12_999)).toBe(again);
     expect(acquire(again, 'me', now + 13_000)).toMatchObject({ phase: 'expiring', expiries: 2 });
     const delays: number[] = [];
-    for (let one = thawing; delays.length < 10; ) {
+    for (let one: Sandbox = { ...thawing, deadline: now + 1000 }; delays.length < 10; ) {
       one = postpone(one, now);
       delays.push(one.retryAt - now);
     }
@@ -371,6 +371,10 @@ describe('the phases', () => {
     const thawing = endResume(beginResume(paused, 'me', now), 60, now);
     expect(postpone(thawing, now + 59_999)).toMatchObject({ phase: 'thawing', failures: 1, claim: null });
     const given = postpone(thawing, now + 60_000);
+    // So does any other, to what is to become of it.
+    const other = postpone(fail(committed, now + 12_000), now + 13_000);
+    expect(other).toMatchObject({ phase: 'expiring', claim: null, retryAt: now + 15_000 });
+    expect(other).not.toHaveProperty('pausedFrom');
     // Its guest is frozen once more: the answer to a thaw may have been lost.
     expect(given).toMatchObject({ phase: 'expiring', claim: null, expiries: thawing.expiries + 1 });
     expect(outcomeOf({ ...given, onExpiry: 'remove' })).toBe('pause');

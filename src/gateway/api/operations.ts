@@ -15,7 +15,7 @@ import { type Metric, metricOf } from './views.ts';
 /** How long a response waits for the thaw of a guest whose deadline was moved while it was frozen, in ms. */
 const THAW_WAIT_MS = 10_000;
 /** Covers a freeze, a collapse and a thaw, each of which has its own limit. */
-const FREEZE_WAIT_MS = 90_000;
+const FREEZE_WAIT_MS = 30_000;
 /** How many records a list reads before it yields to other requests. */
 const READ_AT_A_TIME = 500;
 

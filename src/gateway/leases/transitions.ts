@@ -182,12 +182,21 @@ export function commit(sandbox: Sandbox, observed: Observed, now: number): Sandb
     : transition(sandbox, 'committed', { observed });
 }
 
+/** How often an expiry may fail before it goes on though its guest cannot be frozen. */
+const GRACE = 3;
+
 /** The expiry has failed: the guest is thawed, then the expiry is retried. */
 export function fail(sandbox: Sandbox, now: number): Sandbox {
   if (sandbox.isDoomed) return toRemoving(sandbox, now);
   const { pausedFrom: deadline = sandbox.deadline, ...rest } = sandbox;
   const failures = sandbox.failures + 1;
   return transition(rest, 'thawing', { deadline, failures, retryAt: now + retryDelay(failures) });
+}
+
+/** The guest could not be frozen: a failure, but one that is to be removed, or has failed too often, goes on nevertheless. */
+export function failFreeze(sandbox: Sandbox, now: number): Sandbox {
+  const mustEnd = outcomeOf(sandbox) === 'remove' || sandbox.isResumed || sandbox.failures >= GRACE;
+  return mustEnd ? commit(sandbox, { freeze: null, collapse: null }, now) : fail(sandbox, now);
 }
 
 /** The hook has succeeded, or there is none. Null: the record is removed. */
@@ -207,15 +216,20 @@ export function resume(sandbox: Sandbox): Sandbox {
 }
 
 /**
- * The guest could not be thawed, which is retried. If it was resumed and is not thawed by its deadline, it expires
- * again: nobody knows whether it runs.
+ * The guest could not be thawed, which is retried. If it is not thawed by its deadline, it expires again: nobody knows
+ * whether it runs, and a guest that could stay in this phase would never end.
  */
 export function postpone(sandbox: Sandbox, now: number): Sandbox {
   const failures = sandbox.failures + 1;
-  if (!sandbox.isResumed || sandbox.deadline > now)
-    return { ...sandbox, claim: null, failures, retryAt: now + retryDelay(failures) };
-  const change = { ...nextAttempt(sandbox), failures, retryAt: now, pausedFrom: sandbox.deadline };
-  return transition(sandbox, 'expiring', change);
+  const retryAt = now + retryDelay(failures);
+  if (sandbox.deadline > now) return { ...sandbox, claim: null, failures, retryAt };
+  const change = { ...nextAttempt(sandbox), failures, retryAt };
+  // What a hook has resumed it can pause again, whatever its registration says.
+  return transition(
+    sandbox,
+    'expiring',
+    sandbox.isResumed ? { ...change, pausedFrom: sandbox.deadline } : change,
+  );
 }
 
 /** 1 s, doubled with each failure in a row, at most 5 min; in ms. */
