@@ -18,7 +18,7 @@ export interface LaneLimits {
   readonly maxExpiriesPerHost: number;
 }
 
-/** Sandboxes whose last expiry failed get one in this many of all places. */
+/** Sandboxes whose last expiry failed get one in this many of all places, and of those of a host. */
 const FAILED_PART = 4;
 
 /** Limits the concurrent expiries of one gateway, so that dead hosts and sandboxes, and their owners, do not delay the others. */
@@ -44,14 +44,22 @@ export class Lanes {
     if (this.has(waiting.id)) return false;
     if (!this.#hasRoom(waiting, maxExpiries, () => true)) return false;
     if (!this.#hasRoom(waiting, maxExpiriesPerHost, ({ host }) => host === waiting.host)) return false;
-    if (waiting.failures > 0 && !this.#hasRoom(waiting, partOf(maxExpiries), ({ failures }) => failures > 0))
-      return false;
+    if (waiting.failures > 0 && !this.#hasRoomForFailed(waiting)) return false;
     this.#taken.set(waiting.id, waiting);
     return true;
   }
 
   release(id: string): void {
     this.#taken.delete(id);
+  }
+
+  #hasRoomForFailed(waiting: Waiting): boolean {
+    const { maxExpiries, maxExpiriesPerHost } = this.#limits;
+    const onHost = ({ host, failures }: Waiting) => failures > 0 && host === waiting.host;
+    return (
+      this.#hasRoom(waiting, partOf(maxExpiries), ({ failures }) => failures > 0) &&
+      this.#hasRoom(waiting, partOf(maxExpiriesPerHost), onHost)
+    );
   }
 
   /** Whether one more may have one of `most` places, which are those that `isOne` tells. */
