@@ -81,12 +81,12 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
   ];
   const staleConnections = new StaleConnections(exchanges, pools, registry, logger);
   await registry.watch((id) => void staleConnections.check(id));
+  keys.watch(() => void staleConnections.check(null));
   const onGone = (id: string) => staleConnections.close(id);
   const common: Common = { config, logger, registry, addresses, keys, onGone };
   const { expiration, scheduler, resumes } = await composeExpiry(common);
   const targets = new TargetReader(config.headerPrefix, config.domain);
-  const { drain } = front;
-  const { requireKey, maxRequests } = config;
+  const [{ drain }, { requireKey, maxRequests }] = [front, config];
   const inFlight = new InFlight(config.maxClientRequests);
   const rates = { clients: new Rate(config.clientRate), sandboxes: new Rate(config.sandboxRate) };
   const [times, forwarded] = [new RequestTimes(), new Forwarded(config.trustedProxies)];
@@ -97,7 +97,7 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
   const app = composePlatform(common, { ...own, expiration, scheduler, resumes });
   await app.ready();
   const via = new Via(key);
-  const parts = { targets, exchanges, inFlight, keys, forwarded, times, logger };
+  const parts = { targets, exchanges, staleConnections, inFlight, keys, forwarded, times, logger };
   const router: Router = new Router({
     ...parts,
     maxRequests,

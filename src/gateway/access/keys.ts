@@ -26,6 +26,7 @@ export class Keys implements Disposable {
   /** By digest, so that the time of a look-up says nothing about the keys. */
   #callers: ReadonlyMap<string, Caller>;
   readonly #sources: KeySources;
+  #onChange = () => {};
 
   /** Throws `invalid_argument` when the file cannot be used. */
   constructor(sources: KeySources, logger: Logger) {
@@ -34,6 +35,11 @@ export class Keys implements Disposable {
     const { keyFile } = sources;
     if (keyFile === null) return;
     watchFile(keyFile, { interval: POLL_MS, persistent: false }, () => this.#reload(logger));
+  }
+
+  /** Calls `onChange` after each change from now on. */
+  watch(onChange: () => void): void {
+    this.#onChange = onChange;
   }
 
   /** The caller whose key is in `X-API-Key`; null when it is absent or wrong. */
@@ -49,6 +55,7 @@ export class Keys implements Disposable {
   #reload(logger: Logger): void {
     try {
       this.#callers = readKeys(this.#sources);
+      this.#onChange();
       logger.info({ keys: this.#callers.size }, 'the keys were read again');
     } catch (error) {
       logger.error({ reason: messageOf(error) }, 'the keys could not be read again: the earlier ones count');

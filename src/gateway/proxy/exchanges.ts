@@ -12,6 +12,10 @@ export interface Exchange {
   readonly stream: Writable;
   /** Who pays for the memory: the owner of the sandbox, or without one the sandbox. */
   readonly party: string;
+  /** Of the sandbox. */
+  readonly incarnation: string;
+  /** Whether the client's key still counts, and allows this. */
+  readonly isAllowed: () => boolean;
 }
 
 /** The exchanges in flight between clients and sandboxes: requests, streams, upgraded connections. */
@@ -46,9 +50,12 @@ export class Exchanges implements Disposable {
     return this.#open.get(sandboxId)?.size ?? 0;
   }
 
-  /** Closes the client's side of all exchanges with a sandbox; published clients then ask whether it still runs. */
-  end(sandboxId: string): void {
-    for (const exchange of this.#open.get(sandboxId) ?? []) this.#end(exchange);
+  /**
+   * Closes the client's side of all exchanges with a sandbox, or of those that `isOver` says of; published clients then ask whether
+   * it still runs.
+   */
+  end(sandboxId: string, isOver: (exchange: Exchange) => boolean = () => true): void {
+    for (const exchange of this.#open.get(sandboxId) ?? []) if (isOver(exchange)) this.#end(exchange);
   }
 
   endAll(): void {

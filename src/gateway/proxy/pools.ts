@@ -40,9 +40,10 @@ class Pool extends Agent {
   }
 }
 
-/** The connection pools, one for each sandbox. */
+/** The connection pools, one for each incarnation of a sandbox. */
 export class ConnectionPools {
-  readonly #agents = new Map<string, Agent>();
+  /** By sandbox and incarnation. */
+  readonly #agents = new Map<string, Map<string, Agent>>();
   /** Of all pools, the oldest first; those that were closed meanwhile go as the oldest. */
   readonly #idle = new Set<Duplex>();
   readonly #mostIdle: number;
@@ -52,18 +53,28 @@ export class ConnectionPools {
     this.#mostIdle = mostIdle;
   }
 
-  of(sandboxId: string): Agent {
-    const known = this.#agents.get(sandboxId);
+  of(sandboxId: string, incarnation: string): Agent {
+    const pools = this.#agents.get(sandboxId) ?? new Map<string, Agent>();
+    const known = pools.get(incarnation);
     if (known) return known;
     const agent = new Pool(this.#idle, this.#mostIdle);
-    this.#agents.set(sandboxId, agent);
+    this.#agents.set(sandboxId, pools.set(incarnation, agent));
     return agent;
   }
 
-  /** Closes the pool of a sandbox that has gone: a resumed machine does not know the old connections. */
-  close(sandboxId: string): void {
-    this.#agents.get(sandboxId)?.destroy();
-    this.#agents.delete(sandboxId);
+  /**
+   * Closes the pools of a sandbox that has gone, or is another one by now: a resumed machine does not know the old connections.
+   *
+   * @param except the incarnation that is still there
+   */
+  close(sandboxId: string, except?: string): void {
+    const pools = this.#agents.get(sandboxId);
+    for (const [incarnation, agent] of pools ?? []) {
+      if (incarnation === except) continue;
+      agent.destroy();
+      pools?.delete(incarnation);
+    }
+    if (pools?.size === 0) this.#agents.delete(sandboxId);
   }
 
   /** The sandboxes that have a pool. */

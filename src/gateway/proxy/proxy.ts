@@ -11,6 +11,7 @@ import { UpstreamConnections } from './upstream-connection.ts';
 /** Where to forward a request. */
 export interface Upstream {
   readonly sandboxId: string;
+  readonly incarnation: string;
   readonly address: string;
   readonly port: number;
   /** The name of this gateway in the request's `Via`. */
@@ -62,7 +63,7 @@ export class ReverseProxy {
 
   forward(request: IncomingMessage, response: ServerResponse, to: Upstream, onFailure: OnFailure): void {
     this.#exchanges.set(request, { onFailure, close: rewriteRequest(request, this.#added(to)) });
-    const agent = this.#pools.of(to.sandboxId);
+    const agent = this.#pools.of(to.sandboxId, to.incarnation);
     this.#proxy
       .web(request, response, { target: targetOf(to), agent })
       .catch((error: Error) => this.#fail(request, error));

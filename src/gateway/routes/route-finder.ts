@@ -165,7 +165,8 @@ export class RouteFinder {
     const port = portOf(sandbox, target);
     try {
       const address = await this.#parts.addresses.resolve(sandbox.address);
-      return { sandboxId: sandbox.id, address, port, party: sandbox.owner ?? sandbox.id, ...rest };
+      const { id: sandboxId, incarnation, owner } = sandbox;
+      return { sandboxId, incarnation, address, port, party: owner ?? sandboxId, ...rest };
     } catch (error) {
       const message = `sandbox '${sandbox.id}' cannot be reached on port ${target.port}: ${messageOf(error)}`;
       return refuse('failed', 502, message);
