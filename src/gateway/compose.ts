@@ -103,7 +103,7 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
     maxRequests,
     requireKey,
     finder: new RouteFinder({ registry, addresses, via, resumes, rates, times, requireKey }),
-    proxy: new ReverseProxy(pools, config.responseTimeout * 1000, forwarded),
+    proxy: new ReverseProxy(pools, config.responseTimeout * 1000, forwarded, targets.vary),
     platform: (request, response) => app.routing(request, response),
   });
   front.serve(router);
