@@ -22,7 +22,7 @@ const FIRST_RETRY_MS = 1000;
 const LONGEST_RETRY_MS = 300_000;
 
 /**
- * The transitions between phases. Besides, a registration leads from `running`, `paused` and `resuming` to `running`,
+ * The transitions between phases. Besides, a registration leads from `running` and `paused` to `running`,
  * and a paused sandbox is finally forgotten.
  */
 const TRANSITIONS: Readonly<Record<Phase, readonly Phase[]>> = {
@@ -45,7 +45,10 @@ function transition(sandbox: Sandbox, phase: Phase, change: Partial<Sandbox> = {
   return { ...sandbox, ...change, phase };
 }
 
-/** A new record that runs for `seconds`. Throws `already_exists` while an earlier one is expired or removed. */
+/**
+ * A new record that runs for `seconds`. While a hook resumes the machine it says where that is from now on: the sandbox runs when the hook
+ * has ended and its guest is thawed. Throws `already_exists` while an earlier one is expired or removed.
+ */
 export function register(
   before: Sandbox | null,
   registration: Registration,
@@ -57,11 +60,13 @@ export function register(
     const message = `sandbox '${id}' is about to end (${phase}): register it again when that is over`;
     throw new EnvdError('already_exists', message);
   }
+  const deadline = now + seconds * 1000;
+  if (before?.phase === 'resuming') return { ...before, ...registration, deadline };
   return {
     ...registration,
     incarnation: randomUUID(),
     startedAt: now,
-    deadline: now + seconds * 1000,
+    deadline,
     phase: 'running',
     claim: null,
     expiries: 0,
@@ -137,7 +142,9 @@ export function beginResume(sandbox: Sandbox, owner: string, now: number): Sandb
 /** The hook has resumed the machine. The guest is still frozen, as in its snapshot, and is thawed next. */
 export function endResume(sandbox: Sandbox, seconds: number, now: number): Sandbox {
   if (sandbox.isDoomed) return toRemoving(sandbox, now);
-  const change = { deadline: now + seconds * 1000, failures: 0, retryAt: 0, isResumed: true };
+  // That of the registration which the hook has made, if any: what is paused has none.
+  const deadline = sandbox.deadline > now ? sandbox.deadline : now + seconds * 1000;
+  const change = { deadline, failures: 0, retryAt: now, isResumed: true };
   return transition(sandbox, 'thawing', change);
 }
 
