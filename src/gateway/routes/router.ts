@@ -109,7 +109,7 @@ export class Router {
     try {
       const caller = keys.callerOf(request.headers);
       const client = caller?.kind === 'client' ? caller.name : null;
-      const to = await this.#find(downstream, target, caller);
+      const to = await this.#find(downstream, target);
       const { phase } = to;
       stream.once('close', () => times.exchanges.observe({ phase }, (monotonicMs() - started) / 1000));
       if (isRefusal(to)) {
@@ -131,8 +131,9 @@ export class Router {
     }
   }
 
-  #find({ request, stream }: Downstream, target: Target, caller: Caller | null): Promise<Decision> {
+  #find({ request, stream }: Downstream, target: Target): Promise<Decision> {
     const { headers, url: path = '' } = request;
+    const caller = () => this.#parts.keys.callerOf(headers);
     const closed = () => closeSignal(stream);
     return this.#parts.finder.find({ target, path, caller, via: headers.via, closed });
   }
