@@ -58,9 +58,12 @@ function mostConnections(): number {
 const NO_HOOK_WARNING =
   'no --hook: sandboxes that expire are frozen and no longer reachable, but no machine is paused or removed';
 
+/** Connections that the kernel may have ready, as far as its own limit (somaxconn) allows. */
+const BACKLOG = 4096;
+
 async function listen({ server }: Front, { host, port }: Config): Promise<void> {
   try {
-    await once(server.listen({ host, port }), 'listening');
+    await once(server.listen({ host, port, backlog: BACKLOG }), 'listening');
   } catch (error) {
     throw listenError(error, host, port);
   }

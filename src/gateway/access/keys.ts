@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto';
-import { readFileSync, unwatchFile, watchFile } from 'node:fs';
+import { closeSync, constants, fstatSync, openSync, readFileSync, unwatchFile, watchFile } from 'node:fs';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Logger } from 'pino';
 import { EnvdError, messageOf } from '../../base/errors.ts';
@@ -78,7 +78,14 @@ function readKeys({ apiKey, keyFile }: KeySources): ReadonlyMap<string, Caller> 
 
 function readText(path: string): string {
   try {
-    return readFileSync(path, 'utf8');
+    // A fifo would be waited for.
+    const file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
+    try {
+      if (!fstatSync(file).isFile()) throw new Error(`${path} is no regular file`);
+      return readFileSync(file, 'utf8');
+    } finally {
+      closeSync(file);
+    }
   } catch (error) {
     throw new EnvdError('invalid_argument', `cannot read the keys: ${messageOf(error)}`, { cause: error });
   }
@@ -95,6 +102,8 @@ function parseKeys(path: string, text: string): readonly (readonly [string, Call
     const message = `line ${index + 1} of ${path} must be 'platform KEY' or 'client NAME KEY'`;
     throw new EnvdError('invalid_argument', message);
   });
+  if (new Set(pairs.map(([key]) => key)).size < pairs.length)
+    throw new EnvdError('invalid_argument', `${path} has the same key twice`);
   if (pairs.some(([, { kind }]) => kind === 'platform')) return pairs;
   throw new EnvdError('invalid_argument', `${path} has no line 'platform KEY'`);
 }

@@ -3,7 +3,7 @@ import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import { EnvdError, isSystemError, messageOf } from '../../base/errors.ts';
-import { dueAt, hostOf, PHASES, type Phase, type Sandbox } from '../leases/sandbox.ts';
+import { dueAt, hostOf, PHASES, type Phase, readRecord, type Sandbox } from '../leases/sandbox.ts';
 import { GroupSync } from './group-sync.ts';
 import type {
   Due,
@@ -186,8 +186,8 @@ export class EmbeddedStore implements Store {
       owner === null
         ? this.#pages[order].all(startedAt, id, limit)
         : this.#pagesOfOwner[order].all(owner, startedAt, id, limit);
-    const sandboxes = rows.map(recordOf);
-    const last = sandboxes.length === limit ? sandboxes.at(-1) : undefined;
+    const sandboxes = rows.flatMap(readable);
+    const last = rows.length === limit ? sandboxes.at(-1) : undefined;
     return { sandboxes, next: last ? { startedAt: last.startedAt, id: last.id } : null };
   }
 
@@ -201,7 +201,7 @@ export class EmbeddedStore implements Store {
 
   async due(limit: number, offset: number): Promise<Due> {
     const now = steadyNow();
-    const sandboxes = this.#due.all(now, limit, offset).map((row) => describeDue(recordOf(row)));
+    const sandboxes = this.#due.all(now, limit, offset).flatMap(readable).map(describeDue);
     const at = this.#next.get(now)?.at;
     return { sandboxes, nextInMs: typeof at === 'number' ? at - now : Number.POSITIVE_INFINITY };
   }
@@ -250,4 +250,9 @@ function describeDue(sandbox: Sandbox): DueSandbox {
 
 function recordOf(row: Row): Sandbox {
   return JSON.parse(String(row.record)) as Sandbox;
+}
+
+function readable(row: Row): readonly Sandbox[] {
+  const sandbox = readRecord(String(row.record));
+  return sandbox ? [sandbox] : [];
 }
