@@ -45,9 +45,7 @@ test('a sandbox counts as being resumed until that is over, though a request lef
   await registry.find('one');
   registry.opened.resolve();
   await Promise.all(registry.changes);
-  await expect(resumes.run(sandboxOf('two'), second.signal)).rejects.toThrow(
-    /1 sandboxes are being resumed/,
-  );
+  await expect(resumes.run(sandboxOf('two'), second.signal)).rejects.toThrow(/1 sandboxes are being resumed/);
   second.abort(new Error('over'));
   await expect(waits).rejects.toThrow('over');
 });
