@@ -33,6 +33,8 @@ import { Router } from './routes/router.ts';
 import type { Front } from './routes/server.ts';
 import { TargetReader } from './routes/target.ts';
 
+const MIB = 1024 ** 2;
+
 /** The gateway, wired: its front serves. */
 export interface Gateway {
   /** Starts to expire sandboxes. */
@@ -43,7 +45,7 @@ export interface Gateway {
 
 /** Creates all parts and wires them together. Throws when the registry cannot be used. */
 export async function compose(
-  config: Config,
+  config: Limited,
   front: Front,
   logger: Logger,
   signal: AbortSignal,
@@ -73,15 +75,18 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
   const addresses = new Addresses(config);
   const registry = new Registry(store);
   await registry.dropClaims();
-  const [exchanges, pools] = [new Exchanges(), new ConnectionPools()];
+  const [exchanges, pools] = [
+    new Exchanges(config.maxBuffered * MIB),
+    new ConnectionPools(Math.ceil(config.maxConnections / 4)),
+  ];
   const staleConnections = new StaleConnections(exchanges, pools, registry, logger);
   await registry.watch((id) => void staleConnections.check(id));
+  keys.watch(() => void staleConnections.check(null));
   const onGone = (id: string) => staleConnections.close(id);
   const common: Common = { config, logger, registry, addresses, keys, onGone };
   const { expiration, scheduler, resumes } = await composeExpiry(common);
   const targets = new TargetReader(config.headerPrefix, config.domain);
-  const { drain } = front;
-  const { requireKey, maxRequests } = config;
+  const [{ drain }, { requireKey, maxRequests }] = [front, config];
   const inFlight = new InFlight(config.maxClientRequests);
   const rates = { clients: new Rate(config.clientRate), sandboxes: new Rate(config.sandboxRate) };
   const [times, forwarded] = [new RequestTimes(), new Forwarded(config.trustedProxies)];
@@ -92,13 +97,13 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
   const app = composePlatform(common, { ...own, expiration, scheduler, resumes });
   await app.ready();
   const via = new Via(key);
-  const parts = { targets, exchanges, inFlight, keys, forwarded, times, logger };
+  const parts = { targets, exchanges, staleConnections, inFlight, keys, forwarded, times, logger };
   const router: Router = new Router({
     ...parts,
     maxRequests,
     requireKey,
     finder: new RouteFinder({ registry, addresses, via, resumes, rates, times, requireKey }),
-    proxy: new ReverseProxy(pools, config.responseTimeout * 1000, forwarded),
+    proxy: new ReverseProxy(pools, config.responseTimeout * 1000, forwarded, targets.vary),
     platform: (request, response) => app.routing(request, response),
   });
   front.serve(router);
@@ -110,16 +115,19 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
       exchanges.endAll();
       await front.close();
       pools.closeAll();
-      for (const each of [staleConnections, keys]) each[Symbol.dispose]();
+      for (const each of [staleConnections, exchanges, keys]) each[Symbol.dispose]();
       await app.close();
       await store[Symbol.asyncDispose]();
     },
   };
 }
 
+/** With the number of connections that the machine allows. */
+type Limited = Config & { readonly maxConnections: number };
+
 /** The parts that most others need. */
 interface Common {
-  readonly config: Config;
+  readonly config: Limited;
   readonly logger: Logger;
   readonly registry: Registry;
   readonly addresses: Addresses;

@@ -17,7 +17,8 @@ export async function run(): Promise<void> {
   const config = configOrPrint(readConfig());
   if (config === null) return;
   const logger = pino({ level: config.logLevel }, openLogOutput());
-  const front = new Front(config.maxConnections ?? mostConnections());
+  const maxConnections = config.maxConnections ?? mostConnections();
+  const front = new Front(maxConnections);
   await listen(front, config);
   const { address, port } = front.server.address() as AddressInfo;
   surviveErrors(front, logger);
@@ -29,7 +30,7 @@ export async function run(): Promise<void> {
   };
   stopOnSignals({ signals: STOP_SIGNALS, stop, limitMs: config.drain * 1000 + STOP_LIMIT_MS }, logger);
   try {
-    const gateway = await compose(config, front, logger, stopping.signal);
+    const gateway = await compose({ ...config, maxConnections }, front, logger, stopping.signal);
     gateway.start();
     starting.resolve(gateway);
   } catch (error) {
@@ -42,7 +43,10 @@ export async function run(): Promise<void> {
   logger.info({ address, port, version: config.version }, 'ready');
 }
 
-/** The part of the descriptors that clients may have: a request takes another one, and hooks, guests and the registry need some. */
+/**
+ * The part of the descriptors that clients may have: a request takes another one, a quarter as many are kept to sandboxes without a
+ * request, and hooks, guests and the registry need some.
+ */
 const CLIENTS_PART = 0.4;
 
 function mostConnections(): number {
@@ -54,9 +58,12 @@ function mostConnections(): number {
 const NO_HOOK_WARNING =
   'no --hook: sandboxes that expire are frozen and no longer reachable, but no machine is paused or removed';
 
+/** Connections that the kernel may have ready, as far as its own limit (somaxconn) allows. */
+const BACKLOG = 4096;
+
 async function listen({ server }: Front, { host, port }: Config): Promise<void> {
   try {
-    await once(server.listen({ host, port }), 'listening');
+    await once(server.listen({ host, port, backlog: BACKLOG }), 'listening');
   } catch (error) {
     throw listenError(error, host, port);
   }

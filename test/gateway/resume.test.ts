@@ -121,7 +121,7 @@ test('a hook that hangs is 504 for those who wait, and is killed', async () => {
 });
 
 test('so many requests wait and no more, and one that is given up makes room', async () => {
-  const { gateway, directory } = await scene(WAITS_FOR('go'), ['--max-waiting=2']);
+  const { gateway, directory } = await scene(WAITS_FOR('go'), ['--max-waiting=4']);
   await pause(gateway);
   const abort = new AbortController();
   const given = ask(gateway, '/', 'box', { signal: abort.signal }).catch(() => 'aborted');

@@ -78,7 +78,7 @@ const OBSERVED = { freeze: null, collapse: null };
 const STEPS: Partial<Record<Phase, Ends>> = {
   expiring: {
     succeeded: (sandbox) => real.commit(sandbox, OBSERVED, NOW),
-    failed: (sandbox) => real.fail(sandbox, NOW),
+    failed: (sandbox) => real.failFreeze(sandbox, NOW),
   },
   committed: {
     succeeded: (sandbox) => real.complete(sandbox, PAUSED, NOW),

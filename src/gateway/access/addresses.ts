@@ -1,7 +1,8 @@
 import { lookup } from 'node:dns/promises';
 import { BlockList, isIP, SocketAddress } from 'node:net';
 import { networkInterfaces } from 'node:os';
-import { EnvdError, messageOf } from '../../base/errors.ts';
+import { within } from '../../base/abort.ts';
+import { EnvdError } from '../../base/errors.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
 
 /** An address range such as `10.0.0.0/8`, or one address. */
@@ -29,6 +30,12 @@ const NEVER_BY_DEFAULT = [
 const KEPT_MS = 5000;
 /** The most names that are cached. */
 const KEPT_NAMES = 10_000;
+/** How long a look-up may take, in ms. */
+const LOOK_UP_MS = 5000;
+/** The most look-ups at a time: each blocks one of the four threads that also write files. */
+const LOOK_UPS = 2;
+/** The most names that wait for one. */
+const MOST_WAITING = 1000;
 
 interface Kept<T> {
   readonly value: T;
@@ -42,8 +49,13 @@ export class Addresses {
   readonly #named: ReadonlySet<string>;
   readonly #refused = listOf(NEVER_BY_DEFAULT.map((text) => readRange(text) ?? unreadable(text)));
   readonly #ports: readonly PortRange[];
-  readonly #names = new Map<string, Kept<string>>();
-  #own: Kept<ReadonlySet<string>> = { value: new Set(), until: 0 };
+  /** What names resolve to; null: to nothing. */
+  readonly #names = new Map<string, Kept<string | null>>();
+  /** By name: what is being resolved, and begins when it is its turn. */
+  readonly #lookUps = new Map<string, Promise<string | null>>();
+  readonly #turns: (() => void)[] = [];
+  #running = 0;
+  #own: Kept<ReadonlySet<string>> = { value: ownAddresses() ?? new Set(), until: 0 };
 
   constructor({ allowAddresses, allowPorts }: AddressRules) {
     this.#allowed = allowAddresses && listOf(allowAddresses);
@@ -77,19 +89,35 @@ export class Addresses {
   }
 
   async #lookUp(name: string): Promise<string> {
-    const now = monotonicMs();
     const known = this.#names.get(name);
-    if (known && known.until > now) return known.value;
-    try {
-      const { address } = await lookup(name);
-      const value = canonical(address) ?? address;
-      if (this.#names.size >= KEPT_NAMES) this.#names.clear();
-      this.#names.set(name, { value, until: now + KEPT_MS });
-      return value;
-    } catch (error) {
-      const message = `the name '${name}' cannot be resolved: ${messageOf(error)}`;
-      throw new EnvdError('unavailable', message, { cause: error });
-    }
+    if (known && known.until > monotonicMs()) return known.value ?? unresolved(name);
+    const running = this.#lookUps.get(name) ?? this.#begin(name);
+    return (await within(LOOK_UP_MS, running, () => null)) ?? unresolved(name);
+  }
+
+  /** One for each name, however many ask, as long as the name server may take. */
+  #begin(name: string): Promise<string | null> {
+    if (this.#turns.length >= MOST_WAITING) return unresolved(name);
+    const found = this.#turn()
+      .then(() => lookup(name))
+      .then(({ address }) => canonical(address) ?? address)
+      .catch(() => null)
+      .then((value) => {
+        const next = this.#turns.shift();
+        if (next) next();
+        else this.#running--;
+        this.#lookUps.delete(name);
+        if (this.#names.size >= KEPT_NAMES) this.#names.clear();
+        this.#names.set(name, { value, until: monotonicMs() + KEPT_MS });
+        return value;
+      });
+    this.#lookUps.set(name, found);
+    return found;
+  }
+
+  async #turn(): Promise<void> {
+    if (this.#running >= LOOK_UPS) return new Promise((resolve) => this.#turns.push(resolve));
+    this.#running++;
   }
 
   #isAllowed(ip: string): boolean {
@@ -102,13 +130,19 @@ export class Addresses {
   #isOwn(ip: string): boolean {
     const now = monotonicMs();
     if (this.#own.until <= now) {
-      const own = Object.values(networkInterfaces()).flatMap((each) => each ?? []);
-      this.#own = {
-        value: new Set(own.map(({ address }) => canonical(address) ?? address)),
-        until: now + KEPT_MS,
-      };
+      this.#own = { value: ownAddresses() ?? this.#own.value, until: now + KEPT_MS };
     }
     return this.#own.value.has(ip);
+  }
+}
+
+/** The addresses of this machine; null while it does not tell, since no descriptor is left for the question. */
+function ownAddresses(): ReadonlySet<string> | null {
+  try {
+    const own = Object.values(networkInterfaces()).flatMap((each) => each ?? []);
+    return new Set(own.map(({ address }) => canonical(address) ?? address));
+  } catch {
+    return null;
   }
 }
 
@@ -152,6 +186,10 @@ export function has(list: BlockList, ip: string): boolean {
 
 function isLoopback(ip: string): boolean {
   return ip.startsWith('127.') || ip === '::1';
+}
+
+function unresolved(name: string): never {
+  throw new EnvdError('unavailable', `the name '${name}' cannot be resolved`);
 }
 
 function refusal(ip: string): string {

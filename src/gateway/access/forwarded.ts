@@ -1,8 +1,9 @@
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { type AddressRange, canonical, has, listOf } from './addresses.ts';
 
-/** Headers by which proxies describe the client; in lower case. */
-const TELLS_OF_CLIENT = /^(?:forwarded|x-forwarded(?:-.*)?|x-real-ip|x-client-ip|x-cluster-client-ip)$/;
+/** Headers by which proxies describe the client; in lower case. Many servers take an underscore for a hyphen. */
+const TELLS_OF_CLIENT =
+  /^(?:forwarded|x[-_]forwarded(?:[-_].*)?|x[-_](?:real|client|cluster[-_]client)[-_]ip)$/;
 /** The most addresses of `X-Forwarded-For` that are considered and passed on: those nearest to the gateway. */
 const MOST_HOPS = 32;
 

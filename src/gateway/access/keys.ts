@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto';
-import { readFileSync, unwatchFile, watchFile } from 'node:fs';
+import { closeSync, constants, fstatSync, openSync, readFileSync, unwatchFile, watchFile } from 'node:fs';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Logger } from 'pino';
 import { EnvdError, messageOf } from '../../base/errors.ts';
@@ -26,6 +26,7 @@ export class Keys implements Disposable {
   /** By digest, so that the time of a look-up says nothing about the keys. */
   #callers: ReadonlyMap<string, Caller>;
   readonly #sources: KeySources;
+  #onChange = () => {};
 
   /** Throws `invalid_argument` when the file cannot be used. */
   constructor(sources: KeySources, logger: Logger) {
@@ -34,6 +35,11 @@ export class Keys implements Disposable {
     const { keyFile } = sources;
     if (keyFile === null) return;
     watchFile(keyFile, { interval: POLL_MS, persistent: false }, () => this.#reload(logger));
+  }
+
+  /** Calls `onChange` after each change from now on. */
+  watch(onChange: () => void): void {
+    this.#onChange = onChange;
   }
 
   /** The caller whose key is in `X-API-Key`; null when it is absent or wrong. */
@@ -49,6 +55,7 @@ export class Keys implements Disposable {
   #reload(logger: Logger): void {
     try {
       this.#callers = readKeys(this.#sources);
+      this.#onChange();
       logger.info({ keys: this.#callers.size }, 'the keys were read again');
     } catch (error) {
       logger.error({ reason: messageOf(error) }, 'the keys could not be read again: the earlier ones count');
@@ -71,7 +78,14 @@ function readKeys({ apiKey, keyFile }: KeySources): ReadonlyMap<string, Caller> 
 
 function readText(path: string): string {
   try {
-    return readFileSync(path, 'utf8');
+    // A fifo would be waited for.
+    const file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
+    try {
+      if (!fstatSync(file).isFile()) throw new Error(`${path} is no regular file`);
+      return readFileSync(file, 'utf8');
+    } finally {
+      closeSync(file);
+    }
   } catch (error) {
     throw new EnvdError('invalid_argument', `cannot read the keys: ${messageOf(error)}`, { cause: error });
   }
@@ -88,6 +102,8 @@ function parseKeys(path: string, text: string): readonly (readonly [string, Call
     const message = `line ${index + 1} of ${path} must be 'platform KEY' or 'client NAME KEY'`;
     throw new EnvdError('invalid_argument', message);
   });
+  if (new Set(pairs.map(([key]) => key)).size < pairs.length)
+    throw new EnvdError('invalid_argument', `${path} has the same key twice`);
   if (pairs.some(([, { kind }]) => kind === 'platform')) return pairs;
   throw new EnvdError('invalid_argument', `${path} has no line 'platform KEY'`);
 }

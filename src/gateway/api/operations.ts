@@ -15,9 +15,12 @@ import { type Metric, metricOf } from './views.ts';
 /** How long a response waits for the thaw of a guest whose deadline was moved while it was frozen, in ms. */
 const THAW_WAIT_MS = 10_000;
 /** Covers a freeze, a collapse and a thaw, each of which has its own limit. */
-const FREEZE_WAIT_MS = 90_000;
+const FREEZE_WAIT_MS = 30_000;
 /** How many records a list reads before it yields to other requests. */
-const READ_AT_A_TIME = 500;
+const READ_AT_A_TIME = 100;
+/** The most of metadata: of a sandbox, and of a page of a list unless that is a single one; in bytes of JSON. */
+const METADATA_BYTES = 16 * 1024;
+const PAGE_BYTES = 1024 ** 2;
 
 export interface OperationParts {
   readonly registry: Registry;
@@ -53,6 +56,8 @@ export class Operations {
   /** Throws `invalid_argument` for an address that is not allowed. */
   async register(wanted: Omit<Registration, 'ip'>, seconds = this.#parts.defaultTimeout): Promise<Sandbox> {
     const { id } = wanted;
+    if (sizeOf(wanted) > METADATA_BYTES)
+      throw new EnvdError('invalid_argument', `metadata must be at most ${METADATA_BYTES} bytes of JSON`);
     const registration = { ...wanted, ...this.#parts.addresses.admit(wanted.address) };
     const make = (before: Sandbox | null, now: number) => register(before, registration, seconds, now);
     const sandbox = await this.#parts.registry.put(id, make);
@@ -73,12 +78,17 @@ export class Operations {
     const { order, limit, startedFrom, matches } = page;
     const owner = caller?.kind === 'client' ? caller.name : null;
     const found: Sandbox[] = [];
+    let bytes = 0;
     let after = page.after ?? (order === 'asc' ? { startedAt: startedFrom, id: '' } : null);
     for (let size = Math.min(limit + 1, READ_AT_A_TIME); ; size = READ_AT_A_TIME) {
       const part = await this.#parts.registry.page({ order, after, limit: size, owner });
       const recent = part.sandboxes.filter(({ startedAt }) => startedAt >= startedFrom);
-      found.push(...recent.filter((sandbox) => isOpenTo(caller, sandbox) && matches(sandbox)));
-      if (found.length > limit) return { sandboxes: found.slice(0, limit), next: found[limit - 1] ?? null };
+      for (const sandbox of recent.filter((each) => isOpenTo(caller, each) && matches(each))) {
+        bytes += sizeOf(sandbox);
+        const last = found.at(-1);
+        if (last && (found.length === limit || bytes > PAGE_BYTES)) return { sandboxes: found, next: last };
+        found.push(sandbox);
+      }
       if (!part.next || (order === 'desc' && part.next.startedAt < startedFrom))
         return { sandboxes: found, next: null };
       after = part.next;
@@ -182,7 +192,7 @@ export class Operations {
     if (sandbox.phase === 'paused' && !resumed) {
       throw new EnvdError('conflict', `sandbox '${id}' is paused: the platform must resume it first`);
     }
-    if (resumed) await resumes.run(id, new AbortController().signal);
+    if (resumed) await resumes.run(sandbox, new AbortController().signal);
     return { sandbox: await this.extend(caller, id, seconds), resumed };
   }
 
@@ -220,6 +230,10 @@ export class Operations {
     });
     return last;
   }
+}
+
+function sizeOf({ metadata }: Pick<Sandbox, 'metadata'>): number {
+  return Buffer.byteLength(JSON.stringify(metadata));
 }
 
 /** Clients see only their own sandboxes. */

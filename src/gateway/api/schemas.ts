@@ -34,7 +34,8 @@ export const registerSchema = {
     sandboxID: { type: 'string', pattern: `^(?!metrics$)${SANDBOX_ID.source.slice(1)}` },
     address: { type: 'string', pattern: '^[A-Za-z0-9._:-]{1,253}$' },
     port: { ...port, default: DAEMON_PORT },
-    envdAccessToken: { type: 'string', minLength: 1 },
+    // What a header can hold.
+    envdAccessToken: { type: 'string', pattern: '^[^\\u0000-\\u001f\\u007f]+$' },
     metadata: { type: 'object', additionalProperties: { type: 'string' }, default: {} },
     // The level of this project's own daemon.
     envdVersion: { type: 'string', pattern: '^\\d+\\.\\d+\\.\\d+$', default: INTERFACE_VERSION },

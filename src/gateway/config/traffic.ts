@@ -7,6 +7,8 @@ export interface TrafficConfig {
   readonly trustedProxies: readonly AddressRange[] | null;
   /** The most connections of clients; null: four of ten of the descriptors of the process. */
   readonly maxConnections: number | null;
+  /** The most of the bodies in flight that is kept in memory, in MiB. */
+  readonly maxBuffered: number;
   /** The most requests that may be in flight to one sandbox. */
   readonly maxRequests: number;
   /** The same for one client; null: unlimited. */
@@ -34,6 +36,7 @@ export const TRAFFIC_SETTINGS: readonly Setting[] = [
     parseList(readRange, 'It must be IP addresses or ranges of them, separated by commas.'),
   ),
   setting('--max-connections <number>', 'limit of connections of clients', parseCount),
+  setting('--max-buffered <MiB>', 'limit of bodies in memory that nobody reads', parseCount, 256),
   setting('--max-requests <number>', 'limit of requests in flight to one sandbox', parseCount, 4096),
   setting('--max-client-requests <number>', 'limit of requests in flight of one client', parseCount),
   setting('--client-rate <number>', 'limit of requests a second of one client', parseCount),

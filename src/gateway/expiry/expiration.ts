@@ -9,6 +9,7 @@ import {
   complete,
   endResume,
   fail,
+  failFreeze,
   failRemoval,
   failResume,
   LEASE_MS,
@@ -94,11 +95,7 @@ export class Expiration {
       observed = { freeze: frozen, collapse: collapsed };
     } catch (error) {
       if (signal.aborted) throw error;
-      const isUnanswered = error instanceof EnvdError && error.kind === 'unavailable';
-      // A guest that is to be removed, or could not be thawed, need not be frozen if its daemon does not answer.
-      const mayBeSilent = outcomeOf(sandbox) === 'remove' || sandbox.isResumed;
-      if (mayBeSilent && isUnanswered) observed = { freeze: null, collapse: null };
-      else return this.#failed(sandbox, 'freeze', fail, error);
+      return this.#failed(sandbox, 'freeze', failFreeze, error);
     } finally {
       this.#collapses.delete(sandbox.id);
     }
@@ -109,6 +106,7 @@ export class Expiration {
 
   /** Best effort: without it the snapshot is larger. */
   async #collapse(sandbox: Sandbox, signal: AbortSignal): Promise<Observed['collapse']> {
+    if (outcomeOf(sandbox) === 'remove') return null;
     try {
       return await collapse(await this.#daemonOf(sandbox), signal);
     } catch (error) {

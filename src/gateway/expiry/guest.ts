@@ -12,9 +12,12 @@ export type Daemon = Pick<Registration, 'address' | 'port' | 'accessToken'>;
 
 /** How long the daemon waits for its cgroups to read back frozen, in ms. */
 const FREEZE_WAIT_MS = 5000;
-/** How long an operation may take until its response is complete, in ms. */
-const TIMEOUT_MS = 15_000;
-const COLLAPSE_TIMEOUT_MS = 60_000;
+/**
+ * How long an operation may take until its response is complete, in ms: little longer than a daemon needs, as a guest that is slow
+ * keeps others waiting.
+ */
+const TIMEOUT_MS = FREEZE_WAIT_MS + 2000;
+const COLLAPSE_TIMEOUT_MS = 5000;
 /** In bytes. A daemon sends a few hundred; a guest with a compromised root may send anything. */
 const RESPONSE_LIMIT = 16 * 1024;
 /** How much of the body of a refusal is quoted, in characters. */

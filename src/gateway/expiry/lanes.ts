@@ -1,8 +1,12 @@
+import { isFair } from '../access/shares.ts';
+
 /** A sandbox that is waiting for its expiry. */
 export interface Waiting {
   readonly id: string;
   /** The machine that it is on, if known. */
   readonly host: string;
+  /** The client that it belongs to; null: the platform. */
+  readonly owner: string | null;
   /** The number of expiries that have failed in a row; if any, the sandbox is probably dead. */
   readonly failures: number;
 }
@@ -14,10 +18,10 @@ export interface LaneLimits {
   readonly maxExpiriesPerHost: number;
 }
 
-/** Sandboxes whose last expiry failed get one in this many of all places. */
+/** Sandboxes whose last expiry failed get one in this many of all places, and of those of a host. */
 const FAILED_PART = 4;
 
-/** Limits the concurrent expiries of one gateway, so that dead hosts and sandboxes do not delay the others. */
+/** Limits the concurrent expiries of one gateway, so that dead hosts and sandboxes, and their owners, do not delay the others. */
 export class Lanes {
   readonly #limits: LaneLimits;
   readonly #taken = new Map<string, Waiting>();
@@ -37,10 +41,10 @@ export class Lanes {
   /** Takes a place. Returns false when none is free for this sandbox. */
   take(waiting: Waiting): boolean {
     const { maxExpiries, maxExpiriesPerHost } = this.#limits;
-    if (this.isFull || this.has(waiting.id)) return false;
-    if (this.#count(({ host }) => host === waiting.host) >= maxExpiriesPerHost) return false;
-    const failed = Math.max(1, Math.floor(maxExpiries / FAILED_PART));
-    if (waiting.failures > 0 && this.#count(({ failures }) => failures > 0) >= failed) return false;
+    if (this.has(waiting.id)) return false;
+    if (!this.#hasRoom(waiting, maxExpiries, () => true)) return false;
+    if (!this.#hasRoom(waiting, maxExpiriesPerHost, ({ host }) => host === waiting.host)) return false;
+    if (waiting.failures > 0 && !this.#hasRoomForFailed(waiting)) return false;
     this.#taken.set(waiting.id, waiting);
     return true;
   }
@@ -49,9 +53,27 @@ export class Lanes {
     this.#taken.delete(id);
   }
 
-  #count(isIt: (waiting: Waiting) => boolean): number {
-    let count = 0;
-    for (const each of this.#taken.values()) if (isIt(each)) count++;
-    return count;
+  #hasRoomForFailed(waiting: Waiting): boolean {
+    const { maxExpiries, maxExpiriesPerHost } = this.#limits;
+    const onHost = ({ host, failures }: Waiting) => failures > 0 && host === waiting.host;
+    return (
+      this.#hasRoom(waiting, partOf(maxExpiries), ({ failures }) => failures > 0) &&
+      this.#hasRoom(waiting, partOf(maxExpiriesPerHost), onHost)
+    );
   }
+
+  /** Whether one more may have one of `most` places, which are those that `isOne` tells. */
+  #hasRoom({ owner }: Waiting, most: number, isOne: (taken: Waiting) => boolean): boolean {
+    let [taken, own] = [0, 0];
+    for (const each of this.#taken.values()) {
+      if (!isOne(each)) continue;
+      taken++;
+      if (owner !== null && each.owner === owner) own++;
+    }
+    return isFair(own, taken, most);
+  }
+}
+
+function partOf(places: number): number {
+  return Math.max(1, Math.floor(places / FAILED_PART));
 }

@@ -1,6 +1,7 @@
 import { untilAborted, within } from '../../base/abort.ts';
 import { HttpError } from '../../base/errors.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
+import { isFair } from '../access/shares.ts';
 import { isReachable, isResumable, type Sandbox } from '../leases/sandbox.ts';
 import { beginResume } from '../leases/transitions.ts';
 import type { Look, Registry } from '../registry/registry.ts';
@@ -35,9 +36,10 @@ interface Shared {
 export class Resumes {
   readonly #parts: ResumeParts;
   readonly #shared = new Map<string, Shared>();
-  /** Sandboxes that this gateway is resuming. */
-  readonly #begun = new Set<string>();
-  #waiting = 0;
+  /** Sandboxes that this gateway is resuming, and their owners. */
+  readonly #begun = new Map<string, string | null>();
+  /** How many requests wait, by the owner of the sandbox, or by the sandbox where it has none. */
+  readonly #waiting = new Map<string, number>();
 
   constructor(parts: ResumeParts) {
     this.#parts = parts;
@@ -56,21 +58,26 @@ export class Resumes {
    * Resolves with the record of a sandbox once it runs. Throws an error with status 502 when it cannot be resumed, 503
    * beyond a limit, 504 when it takes too long, and the reason of `signal` when that aborts.
    */
-  async run(id: string, signal: AbortSignal): Promise<Sandbox> {
+  async run({ id, owner }: Pick<Sandbox, 'id' | 'owner'>, signal: AbortSignal): Promise<Sandbox> {
     const { maxWaiting, resumeWait } = this.#parts;
-    if (this.#waiting >= maxWaiting) {
-      const message = `${maxWaiting} requests wait for sandboxes to be resumed, the most that may: try again later`;
+    const party = owner ?? id;
+    const own = this.#waiting.get(party) ?? 0;
+    const all = [...this.#waiting.values()].reduce((sum, count) => sum + count, 0);
+    if (!isFair(own, all, maxWaiting)) {
+      const message = `${all} requests wait for sandboxes to be resumed, ${own} of them for '${party}', the most that may: try again later`;
       throw new HttpError(503, message);
     }
     const shared = this.#shared.get(id) ?? this.#share(id);
-    this.#waiting++;
+    this.#waiting.set(party, own + 1);
     shared.waiting++;
     try {
       const done = untilAborted(shared.done, signal);
       const sandbox = await within<Sandbox | undefined>(resumeWait * 1000, done, () => undefined);
       if (sandbox) return sandbox;
     } finally {
-      this.#waiting--;
+      const left = (this.#waiting.get(party) ?? 0) - 1;
+      if (left > 0) this.#waiting.set(party, left);
+      else this.#waiting.delete(party);
       if (--shared.waiting === 0) shared.stop.abort();
     }
     throw new HttpError(504, `sandbox '${id}' is paused, and does not run again within ${resumeWait} s`);
@@ -106,21 +113,20 @@ export class Resumes {
         `sandbox '${id}' could not be resumed: it is tried again in ${seconds} s or later`,
       );
     }
-    await this.#begin(id);
+    await this.#begin(id, sandbox.owner ?? null);
     return undefined;
   }
 
-  async #begin(id: string): Promise<void> {
+  async #begin(id: string, owner: string | null): Promise<void> {
     const { scheduler, maxResumes } = this.#parts;
     // The requests that began it may have gone.
     if (this.#begun.has(id)) return;
-    if (this.#begun.size >= maxResumes) {
-      throw new HttpError(
-        503,
-        `${maxResumes} sandboxes are being resumed, the most that may: try again later`,
-      );
+    const own = owner === null ? 0 : [...this.#begun.values()].filter((each) => each === owner).length;
+    if (!isFair(own, this.#begun.size, maxResumes)) {
+      const message = `${this.#begun.size} sandboxes are being resumed, the most that may: try again later`;
+      throw new HttpError(503, message);
     }
-    this.#begun.add(id);
+    this.#begun.set(id, owner);
     const since = monotonicMs();
     try {
       const sandbox = await this.#claim(id);

@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import { messageOf } from '../../base/errors.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
@@ -8,10 +9,9 @@ import type { Expiration } from './expiration.ts';
 import { HeldLease } from './held-lease.ts';
 import { type LaneLimits, Lanes, type Waiting } from './lanes.ts';
 
-/** How many waiting sandboxes are read at a time. */
+/** How many waiting sandboxes are read in a poll, and the time until the next are when there are more, in ms. */
 const PAGE = 256;
-/** The most pages in one poll. */
-const MOST_PAGES = 100;
+const NEXT_PAGE_MS = 20;
 /** The bounds of the time between two polls of the registry, in ms. Other gateways may change it without notice. */
 const LONGEST_WAIT_MS = 500;
 const SHORTEST_WAIT_MS = 5;
@@ -36,6 +36,8 @@ export class Scheduler {
   readonly #lanes: Lanes;
   readonly #inFlight = new Map<string, Promise<void>>();
   readonly #stop = new AbortController();
+  /** How many that wait come before the next page. */
+  #offset = 0;
   #wake = () => {};
   #loop: Promise<unknown> = Promise.resolve();
 
@@ -82,7 +84,8 @@ export class Scheduler {
       });
       const waitMs = Math.min(Math.max(await this.#poll(), SHORTEST_WAIT_MS), LONGEST_WAIT_MS);
       const timer = setTimeout(() => this.#wake(), waitMs);
-      await woken;
+      // However many records change, other work comes between two polls.
+      await Promise.all([woken, delay(SHORTEST_WAIT_MS)]);
       clearTimeout(timer);
     }
   }
@@ -106,14 +109,13 @@ export class Scheduler {
     }
   }
 
-  /** All sandboxes that are due, not only the first ones, whose hosts may have no free place. */
+  /** A page of the sandboxes that are due. All have their turn, not only the first ones, whose hosts may have no free place. */
   async #waiting(): Promise<{ readonly waiting: readonly Waiting[]; readonly nextInMs: number }> {
-    const waiting: Waiting[] = [];
-    for (let page = 0; ; page++) {
-      const { sandboxes, nextInMs } = await this.#registry.due(PAGE, page * PAGE);
-      waiting.push(...sandboxes);
-      if (sandboxes.length < PAGE || page === MOST_PAGES) return { waiting, nextInMs };
-    }
+    const { sandboxes, nextInMs } = await this.#registry.due(PAGE, this.#offset);
+    const isLast = sandboxes.length < PAGE;
+    const isOnly = isLast && this.#offset === 0;
+    this.#offset = isLast ? 0 : this.#offset + PAGE;
+    return { waiting: sandboxes, nextInMs: isOnly ? nextInMs : Math.min(nextInMs, NEXT_PAGE_MS) };
   }
 
   async #claim(id: string): Promise<void> {

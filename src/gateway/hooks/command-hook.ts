@@ -10,6 +10,8 @@ import type { Hook, HookRequest } from './hook.ts';
 const RUN_ONCE = fileURLToPath(new URL('run-once.sh', import.meta.url));
 /** How long the directory of a run is kept, in ms: longer than any gateway could work on its expiry. */
 const KEPT_MS = 24 * 3600 * 1000;
+/** The same of a run that has succeeded, which is recorded soon: longer than a gateway that is late could still begin it. */
+const DONE_KEPT_MS = 60_000;
 const CLEAN_UP_MS = 3600 * 1000;
 /** How much of the output of a failed run is quoted, in bytes. */
 const QUOTED = 500;
@@ -62,7 +64,13 @@ export class CommandHook implements Hook {
     await writeFile(written, `${JSON.stringify(request)}\n`, { mode: 0o600 });
     await rename(written, join(directory, 'request.json'));
     const code = await this.#runOnce(directory, request, signal);
-    if (code === 0) return;
+    if (code === 0) {
+      setTimeout(
+        () => void rm(directory, { recursive: true, force: true }).catch(() => {}),
+        DONE_KEPT_MS,
+      ).unref();
+      return;
+    }
     const output = await tail(join(directory, 'output'));
     throw new EnvdError('failed_precondition', `the hook failed (${describe(code)}): ${output}`);
   }

@@ -1,3 +1,6 @@
+import { once } from 'node:events';
+import { request as httpRequest, type IncomingMessage } from 'node:http';
+import { request as httpsRequest } from 'node:https';
 import { EnvdError, messageOf } from '../../base/errors.ts';
 import { expiryId, type Outcome, outcomeOf, type Sandbox } from '../leases/sandbox.ts';
 import type { Signer } from './signer.ts';
@@ -67,24 +70,34 @@ export class UrlHook implements Hook {
       .catch((error: unknown) => {
         throw new EnvdError('unavailable', `the hook did not answer: ${messageOf(error)}`, { cause: error });
       });
-    if (response.ok) return await response.body?.cancel().catch(() => {});
-    const text = response.body ? await beginning(response.body) : '';
-    throw new EnvdError('failed_precondition', `the hook answered ${response.status}: ${text}`);
+    const { statusCode: status = 0 } = response;
+    const isDone = status >= 200 && status < 300;
+    const text = isDone ? '' : await beginning(response).catch(() => '');
+    response.destroy();
+    if (!isDone) throw new EnvdError('failed_precondition', `the hook answered ${status}: ${text}`);
   }
 
-  #post(request: HookRequest, signal: AbortSignal): Promise<Response> {
+  /** Not by `fetch`, which gives up after 300 s, though the hook still runs. */
+  async #post(request: HookRequest, signal: AbortSignal): Promise<IncomingMessage> {
     const body = JSON.stringify(request);
-    return fetch(this.#url, {
+    const send = this.#url.startsWith('https:') ? httpsRequest : httpRequest;
+    const outgoing = send(this.#url, {
       method: 'POST',
+      agent: false,
       headers: {
         'content-type': 'application/json',
+        'content-length': Buffer.byteLength(body),
         'idempotency-key': request.expiryID,
         ...this.#signer.headersFor(request.expiryID, body),
       },
-      body,
       signal,
-      redirect: 'error',
     });
+    // Also of a connection that is closed behind the answer.
+    outgoing.on('error', () => {});
+    const answered = once(outgoing, 'response', { signal });
+    outgoing.end(body);
+    const [response] = (await answered) as [IncomingMessage];
+    return response.on('error', () => {});
   }
 }
 

@@ -80,6 +80,18 @@ export interface Sandbox extends Registration {
   readonly isResumed?: boolean;
 }
 
+/** Reads a record; null for one that is malformed, which must not hide the others. */
+export function readRecord(text: string): Sandbox | null {
+  try {
+    const record = JSON.parse(text) as Partial<Sandbox> | null;
+    const isRecord =
+      typeof record?.id === 'string' && typeof record.metadata === 'object' && record.metadata !== null;
+    return isRecord ? (record as Sandbox) : null;
+  } catch {
+    return null;
+  }
+}
+
 /** How a sandbox is paused. */
 export interface Paused {
   /** Whether a hook pauses the machine: without one, the guest is only frozen. */

@@ -22,7 +22,7 @@ const FIRST_RETRY_MS = 1000;
 const LONGEST_RETRY_MS = 300_000;
 
 /**
- * The transitions between phases. Besides, a registration leads from `running`, `paused` and `resuming` to `running`,
+ * The transitions between phases. Besides, a registration leads from `running` and `paused` to `running`,
  * and a paused sandbox is finally forgotten.
  */
 const TRANSITIONS: Readonly<Record<Phase, readonly Phase[]>> = {
@@ -45,7 +45,10 @@ function transition(sandbox: Sandbox, phase: Phase, change: Partial<Sandbox> = {
   return { ...sandbox, ...change, phase };
 }
 
-/** A new record that runs for `seconds`. Throws `already_exists` while an earlier one is expired or removed. */
+/**
+ * A new record that runs for `seconds`. While a hook resumes the machine it says where that is from now on: the sandbox runs when the hook
+ * has ended and its guest is thawed. Throws `already_exists` while an earlier one is expired or removed.
+ */
 export function register(
   before: Sandbox | null,
   registration: Registration,
@@ -57,11 +60,13 @@ export function register(
     const message = `sandbox '${id}' is about to end (${phase}): register it again when that is over`;
     throw new EnvdError('already_exists', message);
   }
+  const deadline = now + seconds * 1000;
+  if (before?.phase === 'resuming') return { ...before, ...registration, deadline };
   return {
     ...registration,
     incarnation: randomUUID(),
     startedAt: now,
-    deadline: now + seconds * 1000,
+    deadline,
     phase: 'running',
     claim: null,
     expiries: 0,
@@ -71,10 +76,13 @@ export function register(
   };
 }
 
-/** Sets the deadline to `seconds` from now. Throws `not_found` from `committed` on. */
+/**
+ * Sets the deadline to `seconds` from now. Failures stay, since whoever sets it may be the one who makes it fail. Throws
+ * `not_found` from `committed` on.
+ */
 export function setTimeToLive(sandbox: Sandbox, seconds: number, now: number): Sandbox {
   const { pausedFrom: _, ...rest } = uncommitted(sandbox);
-  return { ...rest, deadline: now + seconds * 1000, failures: 0, retryAt: 0 };
+  return { ...rest, deadline: now + seconds * 1000, retryAt: Math.min(rest.retryAt, now) };
 }
 
 /** Like `setTimeToLive`, but never brings the deadline forward. */
@@ -98,7 +106,8 @@ export function pause(sandbox: Sandbox, now: number): Sandbox {
   if (phase === 'paused' || phase === 'resuming')
     throw new EnvdError('conflict', `sandbox '${id}' is paused`);
   if (phase === 'committed' && outcomeOf(sandbox) === 'pause') return { ...sandbox, pausedFrom };
-  return { ...uncommitted(sandbox), deadline: Math.min(deadline, now), pausedFrom, failures: 0, retryAt: 0 };
+  const retryAt = Math.min(sandbox.retryAt, now);
+  return { ...uncommitted(sandbox), deadline: Math.min(deadline, now), pausedFrom, retryAt };
 }
 
 /** Has the machine of a sandbox removed by a hook, as soon as no other hook runs for it. */
@@ -133,7 +142,9 @@ export function beginResume(sandbox: Sandbox, owner: string, now: number): Sandb
 /** The hook has resumed the machine. The guest is still frozen, as in its snapshot, and is thawed next. */
 export function endResume(sandbox: Sandbox, seconds: number, now: number): Sandbox {
   if (sandbox.isDoomed) return toRemoving(sandbox, now);
-  const change = { deadline: now + seconds * 1000, failures: 0, retryAt: 0, isResumed: true };
+  // That of the registration which the hook has made, if any: what is paused has none.
+  const deadline = sandbox.deadline > now ? sandbox.deadline : now + seconds * 1000;
+  const change = { deadline, failures: 0, retryAt: now, isResumed: true };
   return transition(sandbox, 'thawing', change);
 }
 
@@ -178,12 +189,21 @@ export function commit(sandbox: Sandbox, observed: Observed, now: number): Sandb
     : transition(sandbox, 'committed', { observed });
 }
 
+/** How often an expiry may fail before it goes on though its guest cannot be frozen. */
+const GRACE = 3;
+
 /** The expiry has failed: the guest is thawed, then the expiry is retried. */
 export function fail(sandbox: Sandbox, now: number): Sandbox {
   if (sandbox.isDoomed) return toRemoving(sandbox, now);
   const { pausedFrom: deadline = sandbox.deadline, ...rest } = sandbox;
   const failures = sandbox.failures + 1;
   return transition(rest, 'thawing', { deadline, failures, retryAt: now + retryDelay(failures) });
+}
+
+/** The guest could not be frozen: a failure, but one that is to be removed, or has failed too often, goes on nevertheless. */
+export function failFreeze(sandbox: Sandbox, now: number): Sandbox {
+  const mustEnd = outcomeOf(sandbox) === 'remove' || sandbox.isResumed || sandbox.failures >= GRACE;
+  return mustEnd ? commit(sandbox, { freeze: null, collapse: null }, now) : fail(sandbox, now);
 }
 
 /** The hook has succeeded, or there is none. Null: the record is removed. */
@@ -203,15 +223,20 @@ export function resume(sandbox: Sandbox): Sandbox {
 }
 
 /**
- * The guest could not be thawed, which is retried. If it was resumed and is not thawed by its deadline, it expires
- * again: nobody knows whether it runs.
+ * The guest could not be thawed, which is retried. If it is not thawed by its deadline, it expires again: nobody knows
+ * whether it runs, and a guest that could stay in this phase would never end.
  */
 export function postpone(sandbox: Sandbox, now: number): Sandbox {
   const failures = sandbox.failures + 1;
-  if (!sandbox.isResumed || sandbox.deadline > now)
-    return { ...sandbox, claim: null, failures, retryAt: now + retryDelay(failures) };
-  const change = { ...nextAttempt(sandbox), failures, retryAt: now, pausedFrom: sandbox.deadline };
-  return transition(sandbox, 'expiring', change);
+  const retryAt = now + retryDelay(failures);
+  if (sandbox.deadline > now) return { ...sandbox, claim: null, failures, retryAt };
+  const change = { ...nextAttempt(sandbox), failures, retryAt };
+  // What a hook has resumed it can pause again, whatever its registration says.
+  return transition(
+    sandbox,
+    'expiring',
+    sandbox.isResumed ? { ...change, pausedFrom: sandbox.deadline } : change,
+  );
 }
 
 /** 1 s, doubled with each failure in a row, at most 5 min; in ms. */

@@ -1,19 +1,44 @@
+import type { IncomingMessage } from 'node:http';
 import type { Writable } from 'node:stream';
 
+/** What an exchange keeps in memory whose body is not read as fast as it comes: in the streams of both sides, in bytes. */
+const STALLED = 192 * 1024;
+const CHECK_MS = 200;
+
+/** An exchange in flight. */
+export interface Exchange {
+  readonly request: IncomingMessage;
+  /** The client's side; closed when the exchange is over. */
+  readonly stream: Writable;
+  /** Who pays for the memory: the owner of the sandbox, or without one the sandbox. */
+  readonly party: string;
+  /** Of the sandbox. */
+  readonly incarnation: string;
+  /** Whether the client's key still counts, and allows this. */
+  readonly isAllowed: () => boolean;
+}
+
 /** The exchanges in flight between clients and sandboxes: requests, streams, upgraded connections. */
-export class Exchanges {
-  readonly #open = new Map<string, Set<Writable>>();
+export class Exchanges implements Disposable {
+  readonly #open = new Map<string, Set<Exchange>>();
+  readonly #mostStalled: number;
+  readonly #timer = setInterval(() => this.#endStalled(), CHECK_MS).unref();
   /** In flight now. */
   count = 0;
   /** Exchanges ended because their sandbox was gone. */
   ended = 0;
 
+  /** @param mostBuffered bytes of all bodies that are in memory, because those who should read them do not */
+  constructor(mostBuffered: number) {
+    this.#mostStalled = Math.ceil(mostBuffered / STALLED);
+  }
+
   /** Counts an exchange until its stream is closed. */
-  add(sandboxId: string, exchange: Writable): void {
+  add(sandboxId: string, exchange: Exchange): void {
     const open = this.#open.get(sandboxId) ?? new Set();
     this.#open.set(sandboxId, open.add(exchange));
     this.count++;
-    exchange.once('close', () => {
+    exchange.stream.once('close', () => {
       this.count--;
       open.delete(exchange);
       if (open.size === 0 && this.#open.get(sandboxId) === open) this.#open.delete(sandboxId);
@@ -25,12 +50,12 @@ export class Exchanges {
     return this.#open.get(sandboxId)?.size ?? 0;
   }
 
-  /** Closes the client's side of all exchanges with a sandbox; published clients then ask whether it still runs. */
-  end(sandboxId: string): void {
-    for (const exchange of this.#open.get(sandboxId) ?? []) {
-      this.ended++;
-      exchange.destroy();
-    }
+  /**
+   * Closes the client's side of all exchanges with a sandbox, or of those that `isOver` says of; published clients then ask whether
+   * it still runs.
+   */
+  end(sandboxId: string, isOver: (exchange: Exchange) => boolean = () => true): void {
+    for (const exchange of this.#open.get(sandboxId) ?? []) if (isOver(exchange)) this.#end(exchange);
   }
 
   endAll(): void {
@@ -40,5 +65,29 @@ export class Exchanges {
   /** The sandboxes with exchanges in flight. */
   sandboxIds(): readonly string[] {
     return [...this.#open.keys()];
+  }
+
+  #end({ stream }: Exchange): void {
+    this.ended++;
+    stream.destroy();
+  }
+
+  /** When too much is in memory, ends exchanges of those who have the most there. */
+  #endStalled(): void {
+    if (this.count <= this.#mostStalled) return;
+    const all = [...this.#open.values()].flatMap((open) => [...open]);
+    const stalled = all.filter(
+      ({ request, stream }) => request.readableLength > 0 || stream.writableNeedDrain,
+    );
+    const parties = Object.values(Object.groupBy(stalled, ({ party }) => party)).map((each) => each ?? []);
+    for (let left = stalled.length; left > this.#mostStalled; left--) {
+      const most = parties.reduce((one, other) => (other.length > one.length ? other : one), []);
+      const last = most.pop();
+      if (last) this.#end(last);
+    }
+  }
+
+  [Symbol.dispose](): void {
+    clearInterval(this.#timer);
   }
 }

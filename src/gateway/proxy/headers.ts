@@ -59,11 +59,21 @@ function headersFor(request: IncomingMessage, { pseudonym, forwarded }: Added): 
   return headers;
 }
 
+/** What servers in front obey, such as nginx: they would send files of the host, or keep what must not be kept. In lower case. */
+const OBEYED = /^(?:x-accel-.*|x-sendfile|x-lighttpd-send-file)$/;
+
 /** Replaces the headers of a sandbox' response to `request` by those to forward. */
-export function rewriteResponse(upstream: IncomingMessage, request: IncomingMessage, close: boolean): void {
-  const headers = { ...endToEnd(upstream), connection: close ? 'close' : 'keep-alive' };
+export function rewriteResponse(
+  upstream: IncomingMessage,
+  request: IncomingMessage,
+  { close, vary }: { readonly close: boolean; readonly vary: string },
+): void {
+  const headers: IncomingHttpHeaders = { ...endToEnd(upstream), connection: close ? 'close' : 'keep-alive' };
+  // The same URL is that of another sandbox.
+  headers.vary = [headers.vary, vary].flat().filter(Boolean).join(', ');
   const noBody = upstream.statusCode === 204 || upstream.statusCode === 304;
   // Neither is sent in chunks, so there are no trailers.
   if (noBody || request.httpVersion === '1.0') delete headers.trailer;
+  for (const name of Object.keys(headers)) if (OBEYED.test(name)) delete headers[name];
   upstream.headers = headers;
 }

@@ -11,6 +11,7 @@ import { UpstreamConnections } from './upstream-connection.ts';
 /** Where to forward a request. */
 export interface Upstream {
   readonly sandboxId: string;
+  readonly incarnation: string;
   readonly address: string;
   readonly port: number;
   /** The name of this gateway in the request's `Via`. */
@@ -35,11 +36,16 @@ export class ReverseProxy {
   readonly #proxy = createProxyServer({});
   readonly #pools: ConnectionPools;
   readonly #forwarded: Forwarded;
+  readonly #vary: string;
   readonly #connections: UpstreamConnections;
   readonly #exchanges = new WeakMap<IncomingMessage, Exchange>();
 
-  /** @param limitMs how long a sandbox may take to respond */
-  constructor(pools: ConnectionPools, limitMs: number, forwarded: Forwarded) {
+  /**
+   * @param limitMs how long a sandbox may take to respond
+   * @param vary the headers that decide which sandbox answers
+   */
+  constructor(pools: ConnectionPools, limitMs: number, forwarded: Forwarded, vary: string) {
+    this.#vary = vary;
     this.#connections = new UpstreamConnections(limitMs);
     this.#pools = pools;
     this.#forwarded = forwarded;
@@ -62,7 +68,7 @@ export class ReverseProxy {
 
   forward(request: IncomingMessage, response: ServerResponse, to: Upstream, onFailure: OnFailure): void {
     this.#exchanges.set(request, { onFailure, close: rewriteRequest(request, this.#added(to)) });
-    const agent = this.#pools.of(to.sandboxId);
+    const agent = this.#pools.of(to.sandboxId, to.incarnation);
     this.#proxy
       .web(request, response, { target: targetOf(to), agent })
       .catch((error: Error) => this.#fail(request, error));
@@ -104,7 +110,7 @@ export class ReverseProxy {
       checkResponse(upstream);
       const exchange = this.#exchanges.get(request);
       if (exchange) exchange.response = upstream;
-      rewriteResponse(upstream, request, exchange?.close ?? true);
+      rewriteResponse(upstream, request, { close: exchange?.close ?? true, vary: this.#vary });
       forwardTrailers(upstream, response);
       freeWhenSent(response);
       // httpxy would hold the head back until there is a body.

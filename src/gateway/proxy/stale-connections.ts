@@ -1,19 +1,26 @@
 import type { Logger } from 'pino';
 import { messageOf } from '../../base/errors.ts';
-import { isGone } from '../leases/sandbox.ts';
-import type { Registry } from '../registry/registry.ts';
+import { isReachable } from '../leases/sandbox.ts';
+import type { Look, Registry } from '../registry/registry.ts';
 import type { Exchanges } from './exchanges.ts';
 import type { ConnectionPools } from './pools.ts';
 
 /** When to retry after the registry could not be reached, in ms. */
 const RETRY_MS = 1000;
+/** The longest that a timer waits, in ms. */
+const LONGEST_MS = 24 * 3600 * 1000;
 
-/** Closes connections to sandboxes that are gone, whichever gateway expired them. */
+/**
+ * Closes connections to sandboxes whose time is up or that are others by now, whichever gateway has expired or changed them, and those of
+ * clients whose keys count no more.
+ */
 export class StaleConnections implements Disposable {
   readonly #exchanges: Exchanges;
   readonly #pools: ConnectionPools;
   readonly #registry: Registry;
   readonly #logger: Logger;
+  /** By sandbox: until its time is up, as far as known. */
+  readonly #deadlines = new Map<string, NodeJS.Timeout>();
   #retry: NodeJS.Timeout | undefined;
 
   constructor(exchanges: Exchanges, pools: ConnectionPools, registry: Registry, logger: Logger) {
@@ -25,19 +32,23 @@ export class StaleConnections implements Disposable {
 
   /** Closes all connections to a sandbox, in flight or idle. */
   close(sandboxId: string): void {
+    clearTimeout(this.#deadlines.get(sandboxId));
+    this.#deadlines.delete(sandboxId);
     this.#exchanges.end(sandboxId);
     this.#pools.close(sandboxId);
   }
 
-  /** Call it when a record has changed; null: any may have. */
+  /** Has the connections to a sandbox closed when its time is up: in `leftMs`, unless that changes. */
+  follow(sandboxId: string, leftMs: number): void {
+    if (!this.#deadlines.has(sandboxId)) this.#setTimer(sandboxId, leftMs);
+  }
+
+  /** Call it when a record has changed; null: any may have, or the keys. */
   async check(changed: string | null): Promise<void> {
     const inUse = new Set([...this.#exchanges.sandboxIds(), ...this.#pools.sandboxIds()]);
     const ids = changed === null ? inUse : [changed].filter((id) => inUse.has(id));
     try {
-      for (const id of ids) {
-        const { sandbox } = await this.#registry.find(id);
-        if (!sandbox || isGone(sandbox)) this.close(id);
-      }
+      for (const id of ids) this.#settle(id, await this.#registry.find(id));
     } catch (error) {
       const reason = messageOf(error);
       this.#logger.debug({ reason }, 'the registry could not be asked for expired sandboxes');
@@ -46,7 +57,27 @@ export class StaleConnections implements Disposable {
     }
   }
 
+  #settle(id: string, { sandbox, now }: Look): void {
+    if (!sandbox || !isReachable(sandbox, now)) {
+      this.close(id);
+      return;
+    }
+    const { incarnation } = sandbox;
+    this.#exchanges.end(id, (each) => each.incarnation !== incarnation || !each.isAllowed());
+    this.#pools.close(id, incarnation);
+    this.#setTimer(id, sandbox.deadline - now);
+  }
+
+  #setTimer(id: string, leftMs: number): void {
+    clearTimeout(this.#deadlines.get(id));
+    const onTime = () => {
+      this.#deadlines.delete(id);
+      void this.check(id);
+    };
+    this.#deadlines.set(id, setTimeout(onTime, Math.min(leftMs, LONGEST_MS)).unref());
+  }
+
   [Symbol.dispose](): void {
-    clearTimeout(this.#retry);
+    for (const timer of [this.#retry, ...this.#deadlines.values()]) clearTimeout(timer);
   }
 }

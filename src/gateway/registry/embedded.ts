@@ -3,7 +3,7 @@ import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import { EnvdError, isSystemError, messageOf } from '../../base/errors.ts';
-import { dueAt, hostOf, PHASES, type Phase, type Sandbox } from '../leases/sandbox.ts';
+import { dueAt, hostOf, PHASES, type Phase, readRecord, type Sandbox } from '../leases/sandbox.ts';
 import { GroupSync } from './group-sync.ts';
 import type {
   Due,
@@ -165,7 +165,12 @@ export class EmbeddedStore implements Store {
 
   #writeNow(id: string, sandbox: Sandbox | null, expected: string | null): boolean {
     if (!sandbox) return this.#remove.run(id, expected).changes === 1;
-    const columns = [randomUUID(), dueAt(sandbox), JSON.stringify(sandbox), id] as const;
+    const columns = [
+      randomUUID(),
+      Math.max(dueAt(sandbox), steadyNow()),
+      JSON.stringify(sandbox),
+      id,
+    ] as const;
     const { changes } =
       expected === null ? this.#insert.run(...columns) : this.#update.run(...columns, expected);
     return changes === 1;
@@ -181,8 +186,8 @@ export class EmbeddedStore implements Store {
       owner === null
         ? this.#pages[order].all(startedAt, id, limit)
         : this.#pagesOfOwner[order].all(owner, startedAt, id, limit);
-    const sandboxes = rows.map(recordOf);
-    const last = sandboxes.length === limit ? sandboxes.at(-1) : undefined;
+    const sandboxes = rows.flatMap(readable);
+    const last = rows.length === limit ? sandboxes.at(-1) : undefined;
     return { sandboxes, next: last ? { startedAt: last.startedAt, id: last.id } : null };
   }
 
@@ -196,7 +201,7 @@ export class EmbeddedStore implements Store {
 
   async due(limit: number, offset: number): Promise<Due> {
     const now = steadyNow();
-    const sandboxes = this.#due.all(now, limit, offset).map((row) => describeDue(recordOf(row)));
+    const sandboxes = this.#due.all(now, limit, offset).flatMap(readable).map(describeDue);
     const at = this.#next.get(now)?.at;
     return { sandboxes, nextInMs: typeof at === 'number' ? at - now : Number.POSITIVE_INFINITY };
   }
@@ -240,9 +245,14 @@ function isFull(error: unknown): boolean {
 }
 
 function describeDue(sandbox: Sandbox): DueSandbox {
-  return { id: sandbox.id, host: hostOf(sandbox), failures: sandbox.failures };
+  return { id: sandbox.id, host: hostOf(sandbox), owner: sandbox.owner ?? null, failures: sandbox.failures };
 }
 
 function recordOf(row: Row): Sandbox {
   return JSON.parse(String(row.record)) as Sandbox;
+}
+
+function readable(row: Row): readonly Sandbox[] {
+  const sandbox = readRecord(String(row.record));
+  return sandbox ? [sandbox] : [];
 }

@@ -30,6 +30,9 @@ export function checkServer(info: string, isCluster: boolean): void {
     refuse(`it is Redis ${version}, and version ${OLDEST_MAJOR} or later is needed`);
   if (mode === 'sentinel') refuse('it is a Sentinel, which --redis-sentinels is for');
   if (mode === 'cluster' && !isCluster) refuse('it is a node of a cluster, which --redis-cluster is for');
+  // It would remove records of sandboxes when its memory is full.
+  if (Number(read('maxmemory')) > 0 && read('maxmemory_policy') !== 'noeviction')
+    refuse(`its maxmemory-policy is ${read('maxmemory_policy')}, and must be noeviction`);
   if (role === 'slave') throw new EnvdError('unavailable', 'the server of the registry is a replica');
 }
 

@@ -63,14 +63,17 @@ const WRITE = `${LIST}
     redis.call('HSET', KEYS[1], 'version', ARGV[3], 'record', ARGV[5], 'endpoint', ARGV[6], 'port', ARGV[7],
       'host', ARGV[8], 'failures', ARGV[9], 'owner', ARGV[12])
     if moved then count(ARGV[6], ARGV[7], 1) end
-    redis.call('ZADD', '${ATTENTION}', ARGV[4], ARGV[1])
+    local time = redis.call('TIME')
+    local now = time[1] * 1000 + math.floor(time[2] / 1000)
+    local due = ARGV[4] == '+inf' and ARGV[4] or string.format('%d', math.max(tonumber(ARGV[4]), now))
+    redis.call('ZADD', '${ATTENTION}', due, ARGV[1])
   end
   redis.call('PUBLISH', '${CHANGES}', ARGV[1])
   return ARGV[3]`;
 
 /**
- * Arguments: how many, behind how many. Returns the time, when the next one is due or '', and of each id, host, number of
- * failures.
+ * Arguments: how many, behind how many. Returns the time, when the next one is due or '', and of each id, host, owner or '',
+ * number of failures.
  */
 const DUE = `
   local time = redis.call('TIME')
@@ -79,8 +82,8 @@ const DUE = `
   local after = redis.call('ZRANGE', KEYS[1], '(' .. now, '(+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
   local found = {}
   for _, id in ipairs(ids) do
-    local lane = redis.call('HMGET', '${RECORD}' .. id, 'host', 'failures')
-    for _, value in ipairs({ id, lane[1] or '', lane[2] or '0' }) do found[#found + 1] = value end
+    local lane = redis.call('HMGET', '${RECORD}' .. id, 'host', 'owner', 'failures')
+    for _, value in ipairs({ id, lane[1] or '', lane[2] or '', lane[3] or '0' }) do found[#found + 1] = value end
   end
   return { string.format('%d', now), after[2] or '', found }`;
 
@@ -148,9 +151,9 @@ export const SCRIPTS = {
   writeRecord: script(WRITE, false, (reply) => reply as string),
   dueRecords: script(DUE, true, (reply) => {
     const [now, next, found] = reply as readonly [string, string, readonly string[]];
-    return { now: Number(now), next, found: inThrees(found) };
+    return { now: Number(now), next, found: inRows(found, 4) };
   }),
-  pageOfRecords: script(PAGE, true, (reply) => inThrees(reply as readonly string[])),
+  pageOfRecords: script(PAGE, true, (reply) => inRows(reply as readonly string[], 3)),
   enterRecords: script(ENTER, false, () => {}),
 };
 
@@ -172,9 +175,8 @@ export function fieldsOf(sandbox: Sandbox | null): readonly string[] {
   return [endpoint, String(port), hostOf(sandbox), String(failures), phase, String(startedAt), owner ?? ''];
 }
 
-function inThrees(values: readonly string[]): readonly (readonly [string, string, string])[] {
-  return Array.from({ length: values.length / 3 }, (_, index) => {
-    const [first = '', second = '', third = ''] = values.slice(3 * index, 3 * index + 3);
-    return [first, second, third] as const;
-  });
+function inRows(values: readonly string[], length: number): readonly (readonly string[])[] {
+  return Array.from({ length: values.length / length }, (_, row) =>
+    values.slice(row * length, (row + 1) * length),
+  );
 }

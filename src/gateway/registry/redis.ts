@@ -1,6 +1,6 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { Logger } from 'pino';
-import { dueAt, PHASES, type Phase, type Sandbox } from '../leases/sandbox.ts';
+import { dueAt, PHASES, type Phase, readRecord, type Sandbox } from '../leases/sandbox.ts';
 import { LookCache } from './look-cache.ts';
 import { type OnMessage, RedisLink, type Server } from './redis-link.ts';
 import { fieldsOf, KEYS, SHARED_KEY } from './redis-scripts.ts';
@@ -109,7 +109,7 @@ export class RedisStore implements Store {
     const found = await this.#link.run((client) => client.pageOfRecords(KEYS.ofOwner(owner), values));
     const [id, startedAt] = found.at(-1) ?? [];
     return {
-      sandboxes: found.flatMap(([, , record]) => (record === '' ? [] : [parse(record)])),
+      sandboxes: found.flatMap(([, , record]) => readable(record)),
       next: id !== undefined && found.length === limit ? { id, startedAt: Number(startedAt) } : null,
     };
   }
@@ -127,7 +127,9 @@ export class RedisStore implements Store {
     );
     const nextInMs = next === '' ? Number.POSITIVE_INFINITY : Number(next) - now;
     if (Number.isNaN(nextInMs)) this.#link.distrust();
-    const sandboxes = found.map(([id, host, failures]) => ({ id, host, failures: Number(failures) }));
+    const sandboxes = found.map(([id = '', host = '', owner, failures]) => {
+      return { id, host, owner: owner || null, failures: Number(failures) };
+    });
     return { sandboxes, nextInMs };
   }
 
@@ -157,6 +159,11 @@ async function isDaemon(link: RedisLink, ip: string | null, port: number): Promi
   const endpoints = ip === null ? [`any:${port}`] : [`${ip}:${port}`, `*:${port}`];
   const counts = await link.run((client) => client.hmGet(KEYS.daemons, endpoints));
   return counts.some((count) => count !== null);
+}
+
+function readable(record = ''): readonly Sandbox[] {
+  const sandbox = readRecord(record);
+  return sandbox ? [sandbox] : [];
 }
 
 function parse(record: string): Sandbox {

@@ -14,6 +14,7 @@ export interface Stored {
 export interface DueSandbox {
   readonly id: string;
   readonly host: string;
+  readonly owner: string | null;
   readonly failures: number;
 }
 
@@ -57,7 +58,9 @@ export interface Page {
 /** Called with the id of a record that some gateway has changed; null: any may have been. */
 export type OnChange = (id: string | null) => void;
 
-/** Keeps records. A write names the version that was read, so that of two concurrent writes one fails and starts again. */
+/**
+ * Keeps records. A sandbox that is overdue when it is written is due at that moment: behind all that were due before. A write names the version that was read, so that of two concurrent writes one fails and starts again.
+ */
 export interface Store extends AsyncDisposable {
   /** Whether no other gateway can open it at the same time. */
   readonly exclusive: boolean;

@@ -57,7 +57,13 @@ export class RouteAnswers {
     const target = targets.read(request, hostHeader);
     if (!target) throw targets.missing();
     const { headers } = request;
-    const to = await finder.find({ target, path, caller: keys.callerOf(headers), via: headers.via, closed });
+    const to = await finder.find({
+      target,
+      path,
+      caller: () => keys.callerOf(headers),
+      via: headers.via,
+      closed,
+    });
     return isRefusal(to) ? { ...to, id: target.id } : { to };
   }
 

@@ -19,12 +19,16 @@ export const RESULTS = [
 ];
 export type Result = (typeof RESULTS)[number];
 
+/** A decision that took longer is taken again, in ms. */
+const WAITED_MS = 20;
+
 /** What a request asks for. */
 export interface Question {
   readonly target: Target;
   /** The request target, in any form. */
   readonly path: string;
-  readonly caller: Caller | null;
+  /** By the keys that count at the moment. */
+  readonly caller: () => Caller | null;
   readonly via: string | undefined;
   /** Aborts when the client has gone. */
   readonly closed: () => AbortSignal;
@@ -35,7 +39,7 @@ export interface Resumer {
   /** Whether a request waits for this sandbox, which is not running. */
   isFor(sandbox: Sandbox): boolean;
   /** Resolves when the sandbox runs. Throws an error with the status of the response. */
-  run(id: string, signal: AbortSignal): Promise<Sandbox>;
+  run(sandbox: Sandbox, signal: AbortSignal): Promise<Sandbox>;
 }
 
 /** Where a request goes. */
@@ -44,6 +48,8 @@ export interface Route extends Upstream {
   readonly path: string;
   /** The time until the sandbox expires, in ms; 0 if it was resumed for this request. */
   readonly leftMs: number;
+  /** Whose sandbox it is; one without an owner is its own. */
+  readonly party: string;
   /** Whether a rate limit counted the request, so that each one must be asked about. */
   readonly isCounted: boolean;
 }
@@ -82,16 +88,20 @@ export class RouteFinder {
   /** Throws when the registry cannot be reached. */
   async find(question: Question): Promise<Decision> {
     const started = monotonicMs();
-    const decision = await this.#decide(question);
+    let decision = await this.#decide(question);
+    // Meanwhile the sandbox, its owner, its address or the key may be others. What was waited for is there now.
+    if (!isRefusal(decision) && monotonicMs() - started > WAITED_MS)
+      decision = { ...(await this.#decide(question, 'again')), phase: decision.phase };
     this.#parts.times.routes.observe({ phase: decision.phase }, (monotonicMs() - started) / 1000);
     return decision;
   }
 
-  async #decide(question: Question): Promise<Decision> {
-    const { target, caller } = question;
+  async #decide(question: Question, isAgain?: 'again'): Promise<Decision> {
+    const { target } = question;
+    const caller = question.caller();
     const path = originForm(question.path);
     const pseudonym = this.#parts.via.pseudonymFor(target.id);
-    const refusal = this.#refuseUnseen(question, path, pseudonym);
+    const refusal = this.#refuseUnseen(question, path, pseudonym, isAgain);
     if (refusal || path === null) return { ...(refusal ?? malformed(question.path)), phase: 'unknown' };
     const { sandbox, now } = await this.#parts.registry.look(target.id);
     if (!sandbox || !this.#isVisible(sandbox, caller)) return { ...unknown(target.id), phase: 'unknown' };
@@ -99,38 +109,47 @@ export class RouteFinder {
     const leftMs = Math.max(0, isReachable(sandbox, now) ? sandbox.deadline - now : 0);
     const isCounted = this.#isCounted(caller);
     return {
-      ...(await this.#admit(question, sandbox, { target, path, pseudonym, leftMs, isCounted })),
+      ...(await this.#admit(question, sandbox, { target, path, pseudonym, leftMs, isCounted }, isAgain)),
       phase,
     };
   }
 
   /** Refuses what can be refused before the sandbox is looked up. */
-  #refuseUnseen({ path: asked, target, via, caller }: Question, path: string | null, pseudonym: string) {
+  #refuseUnseen(question: Question, path: string | null, pseudonym: string, isAgain?: 'again') {
+    const { path: asked, target, via } = question;
+    const caller = question.caller();
     if (path === null) return malformed(asked);
     if (hasPassed(via, pseudonym)) return refuse('looped', 508, describeLoop(target.id));
     if (this.#parts.requireKey && !caller)
       return refuse('unauthorized', 401, 'unauthorized: header X-API-Key is missing or wrong');
-    return caller?.kind === 'client' ? limited(this.#parts.rates.clients.take(caller.name)) : null;
+    return caller?.kind === 'client' && !isAgain
+      ? limited(this.#parts.rates.clients.take(caller.name))
+      : null;
   }
 
-  async #admit(question: Question, sandbox: Sandbox, route: Wanted): Promise<Route | Refusal> {
+  async #admit(
+    question: Question,
+    sandbox: Sandbox,
+    route: Wanted,
+    isAgain?: 'again',
+  ): Promise<Route | Refusal> {
     const mustWait = route.leftMs === 0;
     if (mustWait && !this.#parts.resumes.isFor(sandbox))
       return refuse('expired', 502, describeAbsence(sandbox));
     // Checked before a sandbox is resumed, so that a refused request does not wake it.
     const refusal =
       (await this.#refusePort(sandbox, question, route.path)) ??
-      limited(this.#parts.rates.sandboxes.take(sandbox.id));
+      (isAgain ? null : limited(this.#parts.rates.sandboxes.take(sandbox.id)));
     if (refusal) return refusal;
-    return mustWait ? this.#resume(question, route) : this.#upstream(sandbox, route);
+    return mustWait ? this.#resume(question, sandbox, route) : this.#upstream(sandbox, route);
   }
 
   /** The machine may be another one after the resume, with another address. */
-  async #resume(question: Question, route: Wanted): Promise<Route | Refusal> {
+  async #resume(question: Question, paused: Sandbox, route: Wanted): Promise<Route | Refusal> {
     const { id } = route.target;
     try {
-      const sandbox = await this.#parts.resumes.run(id, question.closed());
-      if (!this.#isVisible(sandbox, question.caller)) return unknown(id);
+      const sandbox = await this.#parts.resumes.run(paused, question.closed());
+      if (!this.#isVisible(sandbox, question.caller())) return unknown(id);
       return (await this.#refusePort(sandbox, question, route.path)) ?? this.#upstream(sandbox, route);
     } catch (error) {
       const code = statusOf(error);
@@ -148,10 +167,14 @@ export class RouteFinder {
     return !this.#parts.requireKey || caller?.kind !== 'client' || owner === caller.name;
   }
 
-  async #refusePort(sandbox: Sandbox, { target, caller }: Question, path: string): Promise<Refusal | null> {
+  async #refusePort(
+    sandbox: Sandbox,
+    { target, caller: callerOf }: Question,
+    path: string,
+  ): Promise<Refusal | null> {
     const port = portOf(sandbox, target);
     if (port === sandbox.port) {
-      const closed = caller?.kind === 'platform' ? null : closedOperation(path);
+      const closed = callerOf()?.kind === 'platform' ? null : closedOperation(path);
       return closed === null ? null : refuse('closed', 403, `${closed} is not open to clients`);
     }
     const { addresses, registry } = this.#parts;
@@ -163,7 +186,8 @@ export class RouteFinder {
     const port = portOf(sandbox, target);
     try {
       const address = await this.#parts.addresses.resolve(sandbox.address);
-      return { sandboxId: sandbox.id, address, port, ...rest };
+      const { id: sandboxId, incarnation, owner } = sandbox;
+      return { sandboxId, incarnation, address, port, party: owner ?? sandboxId, ...rest };
     } catch (error) {
       const message = `sandbox '${sandbox.id}' cannot be reached on port ${target.port}: ${messageOf(error)}`;
       return refuse('failed', 502, message);

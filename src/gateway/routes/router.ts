@@ -10,6 +10,7 @@ import type { Caller, Keys } from '../access/keys.ts';
 import type { Exchanges } from '../proxy/exchanges.ts';
 import type { ReverseProxy } from '../proxy/proxy.ts';
 import { isInvalidResponse } from '../proxy/response-checks.ts';
+import type { StaleConnections } from '../proxy/stale-connections.ts';
 import { AccessLog } from './access-log.ts';
 import { answerPreflight, isPreflight, type Told } from './answers.ts';
 import { closeSignal, type Downstream, requestFrom, upgradeFrom } from './downstream.ts';
@@ -23,6 +24,7 @@ export interface RouterParts {
   readonly finder: RouteFinder;
   readonly proxy: ReverseProxy;
   readonly exchanges: Exchanges;
+  readonly staleConnections: Pick<StaleConnections, 'follow'>;
   readonly inFlight: InFlight;
   /** The most requests that may be in flight to one sandbox. */
   readonly maxRequests: number;
@@ -102,12 +104,12 @@ export class Router {
   }
 
   async #forward(downstream: Downstream, target: Target): Promise<void> {
-    const { proxy, exchanges, logger, times, keys } = this.#parts;
+    const { proxy, exchanges, staleConnections, logger, times, keys } = this.#parts;
     const [{ request, stream }, started] = [downstream, monotonicMs()];
     try {
       const caller = keys.callerOf(request.headers);
       const client = caller?.kind === 'client' ? caller.name : null;
-      const to = await this.#find(downstream, target, caller);
+      const to = await this.#find(downstream, target);
       const { phase } = to;
       stream.once('close', () => times.exchanges.observe({ phase }, (monotonicMs() - started) / 1000));
       if (isRefusal(to)) {
@@ -116,9 +118,12 @@ export class Router {
       }
       if (stream.destroyed || this.#isBusy(downstream, target, client)) return;
       this.counts.carried++;
+      const { 'x-api-key': key } = request.headers;
+      const isAllowed = () => isSame(keys.callerOf({ 'x-api-key': key }), caller);
       this.#removeKeys(request);
       request.url = to.path;
-      exchanges.add(target.id, stream);
+      exchanges.add(target.id, { request, stream, party: to.party, incarnation: to.incarnation, isAllowed });
+      staleConnections.follow(target.id, to.leftMs);
       downstream.forward(proxy, to, (error) => this.#fail(downstream, target, error));
     } catch (error) {
       logger.error({ err: error, sandboxID: target.id }, 'a request could not be routed');
@@ -126,8 +131,9 @@ export class Router {
     }
   }
 
-  #find({ request, stream }: Downstream, target: Target, caller: Caller | null): Promise<Decision> {
+  #find({ request, stream }: Downstream, target: Target): Promise<Decision> {
     const { headers, url: path = '' } = request;
+    const caller = () => this.#parts.keys.callerOf(headers);
     const closed = () => closeSignal(stream);
     return this.#parts.finder.find({ target, path, caller, via: headers.via, closed });
   }
@@ -167,6 +173,13 @@ export class Router {
     this.counts[result]++;
     downstream.refuse(told, sandboxID);
   }
+}
+
+function isSame(one: Caller | null, other: Caller | null): boolean {
+  return (
+    one?.kind === other?.kind &&
+    (one?.kind !== 'client' || other?.kind !== 'client' || one.name === other.name)
+  );
 }
 
 /** Gives a request that has no id one, by which the sandbox, the response and the log name it. */

@@ -34,6 +34,11 @@ export class TargetReader {
     this.#domain = domain;
   }
 
+  /** The headers that decide which sandbox answers, for `Vary`. */
+  get vary(): string {
+    return `${this.idHeader}, ${this.portHeader}, X-API-Key`;
+  }
+
   /**
    * Returns null when neither headers nor host name a sandbox. Throws `invalid_argument` when one of them is malformed
    * or repeated, the id is missing, or they contradict each other.

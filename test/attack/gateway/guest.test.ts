@@ -170,7 +170,7 @@ async function expireAll(
   return sandboxes;
 }
 
-test('to a freeze: the expiry fails and is tried again', async () => {
+test('to a freeze: the expiry fails and is tried again, and goes on without it in the end', async () => {
   await using _sandboxes = await expireAll('/freeze');
   for (const name of names) {
     const failures = await until(
@@ -183,22 +183,17 @@ test('to a freeze: the expiry fails and is tried again', async () => {
       { step: 'freeze', failures: 2, reason: expect.any(String) },
     ]);
   }
-  expect(hookCalls(file)).toEqual([]);
+  const heard = hookCalls(file);
+  expect(
+    heard.every(({ attempt, freeze, collapse }) => attempt > 3 && freeze === null && collapse === null),
+  ).toBe(true);
 });
 
-test('to a freeze with onExpiry remove: the sandbox is removed, unless the response says that it is not frozen', async () => {
+test('to a freeze with onExpiry remove: the sandbox is removed', async () => {
   await using _sandboxes = await expireAll('/freeze', { onExpiry: 'remove' });
-  const refused: string[] = [];
-  for (const name of names) {
-    const removed = await until(`'${name}' is removed or has failed`, async () => {
-      if (logged(idOf(name), 'an expiry failed').length > 0) return 'no';
-      return (await gateway.call(`GET /sandboxes/${idOf(name)}`)).status === 404 ? 'yes' : null;
-    });
-    if (removed === 'no') refused.push(name);
-  }
-  expect(refused).toEqual(['a redirect to itself', expect.stringContaining('body 19')]);
+  for (const name of names) await phase(gateway, idOf(name), 'gone');
   const heard = hookCalls(file);
-  expect(heard).toHaveLength(names.length - refused.length);
+  expect(heard).toHaveLength(names.length);
   expect(heard.every(({ freeze, collapse }) => freeze === null && collapse === null)).toBe(true);
 });
 
@@ -244,7 +239,7 @@ test('a response that never ends and is never too long: the operation times out'
     () => logged('slow', 'an expiry failed'),
     ({ length }) => length > 0,
   );
-  expect(failure?.reason).toBe('/freeze?maxWaitMs=5000 was not answered: not within 15 s');
+  expect(failure?.reason).toBe('/freeze?maxWaitMs=5000 was not answered: not within 7 s');
   await sandbox[Symbol.asyncDispose]();
 });
 

@@ -85,7 +85,8 @@ describe.each(['embedded', 'redis'])('dead sandboxes do not delay others, with t
 
 test('places are shared out', () => {
   const lanes = new Lanes({ maxExpiries: 8, maxExpiriesPerHost: 3 });
-  const take = (id: string, host: string, failed = 0) => lanes.take({ id, host, failures: failed });
+  const take = (id: string, host: string, failed = 0) =>
+    lanes.take({ id, host, owner: null, failures: failed });
   expect(['a1', 'a2', 'a3', 'a4'].map((id) => take(id, 'a'))).toEqual([true, true, true, false]);
   expect(take('a1', 'b')).toBe(false);
   expect(['f1', 'f2', 'f3'].map((id) => take(id, id, 1))).toEqual([true, true, false]);

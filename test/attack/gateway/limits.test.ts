@@ -175,7 +175,7 @@ test('a full disk is told, and nothing is lost when there is room again', async 
   await gateway.register('one', 1, { timeout: 600 });
   const filled = join(directory, 'filled');
   spawnSync('dd', ['if=/dev/zero', `of=${filled}`, 'bs=4096']);
-  const metadata = { big: 'x'.repeat(20_000) };
+  const metadata = { big: 'x'.repeat(16_000) };
   const wanted = { sandboxID: 'two', address: '127.0.0.1', metadata };
   const { status, body } = await gateway.call('POST /sandboxes', wanted);
   expect([status, body]).toEqual([

@@ -35,7 +35,7 @@ function forward(upstream: IncomingMessage): void {
   const request = new IncomingMessage(new Socket());
   request.httpVersion = '1.1';
   request.headers = {};
-  rewriteResponse(upstream, request, false);
+  rewriteResponse(upstream, request, { close: false, vary: 'a' });
   const response = new ServerResponse(request);
   response.writeHead(upstream.statusCode ?? 0, upstream.statusMessage, upstream.headers);
   assert.equal(upstream.headers.connection, 'keep-alive');

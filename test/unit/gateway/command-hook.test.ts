@@ -1,6 +1,6 @@
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test, vi } from 'vitest';
 import { CommandHook } from '../../../src/gateway/hooks/command-hook.ts';
 import type { HookRequest } from '../../../src/gateway/hooks/hook.ts';
 import { scratch } from '../../support/machine/scratch.ts';
@@ -27,4 +27,22 @@ test('gateways that take an attempt over from each other while they call its hoo
   expect(JSON.parse(readFileSync(join(directory, 'runs/one-0/request.json'), 'utf8'))).toEqual(
     request('one-0'),
   );
+});
+
+test('a run that has succeeded takes no room for longer than a minute, one that has failed is kept', async () => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  onTestFinished(() => {
+    vi.useRealTimers();
+  });
+  const directory = scratch();
+  const options = { directory, limitMs: 10_000, path: process.env.PATH ?? '' };
+  const run = async (command: string, expiryID: string) => {
+    const hook = await CommandHook.open({ ...options, command });
+    await hook.run(request(expiryID), new AbortController().signal);
+  };
+  await run('true', 'done');
+  await expect(run('false', 'failed')).rejects.toThrow('exit code 1');
+  expect(readdirSync(directory).sort()).toEqual(['done', 'failed']);
+  await vi.advanceTimersByTimeAsync(60_000);
+  await vi.waitFor(() => expect(readdirSync(directory)).toEqual(['failed']));
 });

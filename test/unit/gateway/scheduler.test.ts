@@ -1,0 +1,43 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import pino from 'pino';
+import { expect, test } from 'vitest';
+import { Scheduler, type SchedulerParts } from '../../../src/gateway/expiry/scheduler.ts';
+
+test('a poll reads a page of what is due, however often it is woken, and all pages have their turn', async () => {
+  const due = Array.from({ length: 2000 }, (_, index) => ({
+    id: `s${index}`,
+    host: 'dead',
+    owner: 'eve',
+    failures: 1,
+  }));
+  const read: string[] = [];
+  let reads = 0;
+  const registry = {
+    async due(limit: number, offset: number) {
+      reads++;
+      const sandboxes = due.slice(offset, offset + limit);
+      read.push(...sandboxes.map(({ id }) => id));
+      return { sandboxes, nextInMs: Number.POSITIVE_INFINITY };
+    },
+    change: async () => undefined,
+  } as unknown as SchedulerParts['registry'];
+  const limits = { maxExpiries: 8, maxExpiriesPerHost: 8 };
+  const expiration = {} as SchedulerParts['expiration'];
+  const scheduler = new Scheduler({
+    registry,
+    expiration,
+    owner: 'a',
+    keptMs: null,
+    logger: pino({ level: 'silent' }),
+    ...limits,
+  });
+  scheduler.start();
+  await new Promise((resolve) => setImmediate(resolve));
+  expect(reads).toBe(1);
+  const woken = setInterval(() => scheduler.wake(), 0);
+  await delay(100);
+  clearInterval(woken);
+  expect(reads).toBeLessThanOrEqual(25);
+  while (new Set(read).size < due.length) await delay(20);
+  await scheduler.stop();
+});
