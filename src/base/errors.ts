@@ -59,7 +59,7 @@ export class HttpError extends Error {
 }
 
 /** The HTTP status for any thrown value; 500 when it has none. */
-export function statusOf(error: unknown): number {
+export function httpStatusOf(error: unknown): number {
   if (error instanceof EnvdError) return KINDS[error.kind][0];
   // Fastify's errors have one too: a malformed URL or content type.
   const own = error instanceof Error && 'statusCode' in error ? error.statusCode : null;

@@ -17,7 +17,7 @@ void runAs('envd', async () => {
   if (config === null) return;
   if (config.doctor) return (await import('./doctor.ts')).doctor(config);
   // Loaded only now: --help and --version need none of it.
-  const { run, tryUpgrade } = await import('./run.ts');
+  const { runDaemon, tryUpgrade } = await import('./run.ts');
   if (config.tryUpgrade) await tryUpgrade();
-  else await run(config);
+  else await runDaemon(config);
 });

@@ -12,7 +12,7 @@ import { exitWithoutThreads, forbidCoreDumps, protectFromOomKiller } from './lin
 import { notifyServiceManager, type ServiceState, type StoredDescriptor } from './linux/system/systemd.ts';
 import { rootObstacle } from './services/guest/abilities.ts';
 import { checkState, readState } from './services/handover/state.ts';
-import { compose, type Daemon } from './wiring/compose.ts';
+import { composeDaemon, type Daemon } from './wiring/compose.ts';
 import { openLog } from './wiring/log.ts';
 
 /** SIGQUIT leaves the processes running, for the replacement of the daemon. */
@@ -22,7 +22,7 @@ const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT'] as const;
  * Starts the daemon, which runs until a signal stops it. Throws `unavailable` when the port is taken, `invalid_argument` or
  * `failed_precondition` when a setting cannot be used on this machine.
  */
-export async function run(config: Config): Promise<void> {
+export async function runDaemon(config: Config): Promise<void> {
   // The modes of clients' files must not depend on the umask that the daemon was started with.
   process.umask(0o022);
   const log = openLog(config);
@@ -31,7 +31,7 @@ export async function run(config: Config): Promise<void> {
   const { sockets, others } = separateSockets(config.stored);
   // Before anything of an earlier daemon is taken over: its processes run on, and its records stay, when this fails.
   const listener = await openListener(config, inherited?.listener ?? null, sockets, logger);
-  const daemon = compose({ ...config, stored: others }, log, listener, inherited);
+  const daemon = composeDaemon({ ...config, stored: others }, log, listener, inherited);
   exitWithoutThreads(() => daemon.isHeldUp());
   protect(logger);
   if (inherited) setChildLimits(inherited.limits);

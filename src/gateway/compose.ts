@@ -10,7 +10,7 @@ import { Keys } from './access/keys.ts';
 import { Rate } from './access/rates.ts';
 import { buildPlatform, type PlatformParts } from './api/app.ts';
 import { Operations } from './api/operations.ts';
-import type { Config } from './config/config.ts';
+import type { GatewayConfig } from './config/config.ts';
 import { Expiration } from './expiry/expiration.ts';
 import { Resumes } from './expiry/resumes.ts';
 import { Scheduler } from './expiry/scheduler.ts';
@@ -18,7 +18,7 @@ import { CommandHook } from './hooks/command-hook.ts';
 import { type Hook, type Hooks, UrlHook } from './hooks/hook.ts';
 import { Signer } from './hooks/signer.ts';
 import type { Sandbox } from './leases/sandbox.ts';
-import { renderMetrics } from './metrics.ts';
+import { renderGatewayMetrics } from './metrics.ts';
 import { Exchanges } from './proxy/exchanges.ts';
 import { ConnectionPools } from './proxy/pools.ts';
 import { ReverseProxy } from './proxy/proxy.ts';
@@ -44,7 +44,7 @@ export interface Gateway {
 }
 
 /** Creates all parts and wires them together. Throws when the registry cannot be used. */
-export async function compose(
+export async function composeGateway(
   config: Limited,
   front: Front,
   logger: Logger,
@@ -91,7 +91,7 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
   const rates = { clients: new Rate(config.clientRate), sandboxes: new Rate(config.sandboxRate) };
   const [times, forwarded] = [new RequestTimes(), new Forwarded(config.trustedProxies)];
   const metrics = () =>
-    renderMetrics({ registry, results: router.counts, exchanges, times, expiry: expiration.tally });
+    renderGatewayMetrics({ registry, results: router.counts, exchanges, times, expiry: expiration.tally });
   const rate = rates.clients;
   const own = { targets, drain, metrics, rate, inFlight };
   const app = composePlatform(common, { ...own, expiration, scheduler, resumes });
@@ -123,7 +123,7 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
 }
 
 /** With the number of connections that the machine allows. */
-type Limited = Config & { readonly maxConnections: number };
+type Limited = GatewayConfig & { readonly maxConnections: number };
 
 /** The parts that most others need. */
 interface Common {
@@ -197,7 +197,7 @@ function composePlatform(
   });
 }
 
-async function openStore(config: Config, logger: Logger): Promise<Opened> {
+async function openStore(config: GatewayConfig, logger: Logger): Promise<Opened> {
   const store = await makeStore(config, logger);
   try {
     return { store, key: await store.key() };
@@ -207,7 +207,7 @@ async function openStore(config: Config, logger: Logger): Promise<Opened> {
   }
 }
 
-async function makeStore(config: Config, logger: Logger): Promise<Store> {
+async function makeStore(config: GatewayConfig, logger: Logger): Promise<Store> {
   const { redis, redisSentinels, redisCluster, redisReplicas: replicas, registry } = config;
   if (redis !== null) {
     // Imported only when needed: loading the client takes a quarter of the start.
@@ -224,13 +224,13 @@ async function makeStore(config: Config, logger: Logger): Promise<Store> {
   return EmbeddedStore.open(path);
 }
 
-async function openHooks(config: Config): Promise<Hooks> {
+async function openHooks(config: GatewayConfig): Promise<Hooks> {
   const open = async (hook: string | null) => (hook === null ? null : openHook(hook, config));
   const { hook, killHook, resumeHook } = config;
   return { expire: await open(hook), kill: await open(killHook), resume: await open(resumeHook) };
 }
 
-async function openHook(hook: string, config: Config): Promise<Hook> {
+async function openHook(hook: string, config: GatewayConfig): Promise<Hook> {
   const { hookTimeout, hookDirectory, hookSecret, path } = config;
   const limitMs = hookTimeout * 1000;
   if (/^https?:\/\//.test(hook)) return new UrlHook(hook, limitMs, new Signer(hookSecret ?? []));

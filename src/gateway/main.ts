@@ -1,5 +1,5 @@
 import { runAs } from '../base/program/main.ts';
-import { run } from './run.ts';
+import { runGateway } from './run.ts';
 
 // Not awaited: the build makes a CommonJS file of this.
-void runAs('envd-gateway', run);
+void runAs('envd-gateway', runGateway);

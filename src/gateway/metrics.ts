@@ -6,7 +6,7 @@ import type { RequestTimes } from './routes/request-times.ts';
 import type { Result } from './routes/route-finder.ts';
 
 /** Where the figures come from. */
-export interface Telemetry {
+export interface GatewayTelemetry {
   readonly registry: Registry;
   readonly results: Readonly<Record<Result, number>>;
   readonly exchanges: Exchanges;
@@ -17,8 +17,8 @@ export interface Telemetry {
 type Values = Readonly<Record<string, number>>;
 
 /** Renders all metrics in Prometheus' text format. */
-export async function renderMetrics(
-  telemetry: Telemetry,
+export async function renderGatewayMetrics(
+  telemetry: GatewayTelemetry,
 ): Promise<{ readonly contentType: string; readonly text: string }> {
   const page = new Page();
   const phases = await telemetry.registry.countPhases();
@@ -31,7 +31,7 @@ export async function renderMetrics(
   return { contentType: page.contentType, text: await page.metrics() };
 }
 
-function addRequests(page: Page, { results, exchanges, times }: Telemetry): void {
+function addRequests(page: Page, { results, exchanges, times }: GatewayTelemetry): void {
   for (const metric of Object.values(times)) page.registerMetric(metric);
   counter(page, 'envd_gateway_requests_total', 'Requests for sandboxes.', 'result', results);
   gauge(page, 'envd_gateway_exchanges', 'Requests, streams and upgraded connections in flight.', null, {

@@ -4,8 +4,8 @@ import type { AddressInfo } from 'node:net';
 import pino, { type Logger } from 'pino';
 import { openLogOutput } from '../base/program/log.ts';
 import { configOrPrint, listenError, stopOnSignals, surviveUncaught } from '../base/program/run.ts';
-import { compose, type Gateway } from './compose.ts';
-import { type Config, readConfig } from './config/config.ts';
+import { composeGateway, type Gateway } from './compose.ts';
+import { type GatewayConfig, readGatewayConfig } from './config/config.ts';
 import { Front } from './routes/server.ts';
 
 /** The maximum duration of a stop after the drain. */
@@ -13,8 +13,8 @@ const STOP_LIMIT_MS = 10_000;
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const;
 
 /** Runs the gateway until a signal stops it. Throws an `EnvdError` when it cannot start. */
-export async function run(): Promise<void> {
-  const config = configOrPrint(readConfig());
+export async function runGateway(): Promise<void> {
+  const config = configOrPrint(readGatewayConfig());
   if (config === null) return;
   const logger = pino({ level: config.logLevel }, openLogOutput());
   const maxConnections = config.maxConnections ?? mostConnections();
@@ -30,7 +30,7 @@ export async function run(): Promise<void> {
   };
   stopOnSignals({ signals: STOP_SIGNALS, stop, limitMs: config.drain * 1000 + STOP_LIMIT_MS }, logger);
   try {
-    const gateway = await compose({ ...config, maxConnections }, front, logger, stopping.signal);
+    const gateway = await composeGateway({ ...config, maxConnections }, front, logger, stopping.signal);
     gateway.start();
     starting.resolve(gateway);
   } catch (error) {
@@ -61,7 +61,7 @@ const NO_HOOK_WARNING =
 /** Connections that the kernel may have ready, as far as its own limit (somaxconn) allows. */
 const BACKLOG = 4096;
 
-async function listen({ server }: Front, { host, port }: Config): Promise<void> {
+async function listen({ server }: Front, { host, port }: GatewayConfig): Promise<void> {
   try {
     await once(server.listen({ host, port, backlog: BACKLOG }), 'listening');
   } catch (error) {

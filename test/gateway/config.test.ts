@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
-import { readConfig } from '../../src/gateway/config/config.ts';
+import { readGatewayConfig } from '../../src/gateway/config/config.ts';
 import { scratch } from '../support/machine/scratch.ts';
 
 const MAIN = fileURLToPath(new URL('../../src/gateway/main.ts', import.meta.url));
@@ -11,7 +11,7 @@ const MAIN = fileURLToPath(new URL('../../src/gateway/main.ts', import.meta.url)
 const KEY = ['--api-key=k'];
 
 function config(argv: readonly string[], env: Readonly<Record<string, string>> = {}) {
-  const invocation = readConfig(argv, env);
+  const invocation = readGatewayConfig(argv, env);
   if (!('run' in invocation)) throw new Error(invocation.output);
   return invocation.run;
 }
@@ -96,7 +96,7 @@ test.each([
   [[...KEY, '--on-expiry=burn'], /Allowed choices are pause, remove/],
   [[...KEY, 'more'], /too many arguments/],
 ])('%j is refused in words, with exit code 2', (argv, message) => {
-  expect(readConfig(argv, {})).toEqual({ exitCode: 2, output: expect.stringMatching(message) });
+  expect(readGatewayConfig(argv, {})).toEqual({ exitCode: 2, output: expect.stringMatching(message) });
 });
 
 test('ranges are lists', () => {
@@ -113,12 +113,13 @@ test('ranges are lists', () => {
 });
 
 test('--help tells defaults as flags are written', () => {
-  const { output } = readConfig(['--help'], {}) as { readonly output: string };
+  const { output } = readGatewayConfig(['--help'], {}) as { readonly output: string };
   expect(output.replace(/\s+/g, ' ')).toContain('(ENVD_GATEWAY_ALLOW_PORTS) (default: 1-65535)');
 });
 
 test('--help and --version are no errors', () => {
-  for (const flag of ['--help', '--version']) expect(readConfig([flag], {})).toMatchObject({ exitCode: 0 });
+  for (const flag of ['--help', '--version'])
+    expect(readGatewayConfig([flag], {})).toMatchObject({ exitCode: 0 });
 });
 
 test('a port that is taken: a sentence and exit code 1, an address of others: exit code 2', async () => {

@@ -12,7 +12,7 @@ import {
 import {
   acquire,
   beginResume,
-  commit,
+  commitExpiry,
   complete,
   endResume,
   extend,
@@ -21,13 +21,13 @@ import {
   LEASE_MS,
   postpone,
   register,
-  remove,
+  removeSandbox,
   resume,
   setTimeToLive,
 } from '../../src/gateway/leases/transitions.ts';
 import { EmbeddedStore } from '../../src/gateway/registry/embedded.ts';
 import { RedisStore } from '../../src/gateway/registry/redis.ts';
-import type { Order, Page, Store } from '../../src/gateway/registry/registry.ts';
+import type { Order, RecordPage, Store } from '../../src/gateway/registry/registry.ts';
 import { Registry } from '../../src/gateway/registry/registry.ts';
 import { scratch } from '../support/machine/scratch.ts';
 import { type RedisServer, startRedis } from '../support/servers/redis-server.ts';
@@ -137,8 +137,8 @@ describe.each(kinds)('the %s registry', (kind, open) => {
       order: Order = 'asc',
     ) => {
       const seen: string[][] = [];
-      for (let after: Page['next'] = null; ; ) {
-        const { sandboxes, next }: Page = await store.page({ order, limit, after, owner });
+      for (let after: RecordPage['next'] = null; ; ) {
+        const { sandboxes, next }: RecordPage = await store.page({ order, limit, after, owner });
         seen.push(sandboxes.map(({ id }) => id));
         if (!next) return seen;
         after = next;
@@ -285,7 +285,7 @@ describe('the phases', () => {
   const expiring = acquire(running, 'me', now + 10_000) as Sandbox;
   const byHook = { byHook: true, keptMs: null };
   const observed = { freeze: null, collapse: null };
-  const committed = commit(expiring, observed, now + 11_000);
+  const committed = commitExpiry(expiring, observed, now + 11_000);
 
   test('a sandbox is reachable while it is running, until its deadline', () => {
     expect(isReachable(running, now + 9999)).toBe(true);
@@ -295,7 +295,7 @@ describe('the phases', () => {
   });
 
   test('a longer time to live is accepted until committed, and refused from then on', () => {
-    expect(commit(extend(expiring, 60, now + 10_500), observed, now + 11_000).phase).toBe('thawing');
+    expect(commitExpiry(extend(expiring, 60, now + 10_500), observed, now + 11_000).phase).toBe('thawing');
     expect(committed.phase).toBe('committed');
     expect(() => extend(committed, 60, now)).toThrow("sandbox 'one' has expired");
     expect(() => setTimeToLive(complete(committed, byHook, 0) as Sandbox, 60, now)).toThrow(
@@ -326,17 +326,18 @@ describe('the phases', () => {
   });
 
   test('a removal waits for the hook that runs, whatever becomes of it', () => {
-    const doomed = remove(committed, now);
+    const doomed = removeSandbox(committed, now);
     expect(doomed).toMatchObject({ phase: 'committed', isDoomed: true, claim: { owner: 'me' } });
-    expect(remove(doomed, now)).toBe(doomed);
+    expect(removeSandbox(doomed, now)).toBe(doomed);
     expect(complete(doomed, byHook, now)).toMatchObject({ phase: 'removing', claim: null, expiries: 2 });
     expect(fail(doomed, now)).toMatchObject({ phase: 'removing', claim: null, expiries: 2 });
     const paused = complete(committed, byHook, now) as Sandbox;
-    const resuming = remove(beginResume(paused, 'me', now), now);
+    const resuming = removeSandbox(beginResume(paused, 'me', now), now);
     expect(resuming).toMatchObject({ phase: 'resuming', isDoomed: true, expiries: 2 });
     expect(endResume(resuming, 60, now).phase).toBe('removing');
     expect(failResume(resuming, null, now)).toMatchObject({ phase: 'removing', claim: null, expiries: 3 });
-    for (const sandbox of [running, expiring, paused]) expect(remove(sandbox, now).phase).toBe('removing');
+    for (const sandbox of [running, expiring, paused])
+      expect(removeSandbox(sandbox, now).phase).toBe('removing');
     expect(() => register(doomed, registration('one'), 1, now)).toThrow('is about to end');
   });
 
@@ -378,7 +379,7 @@ describe('the phases', () => {
     // Its guest is frozen once more: the answer to a thaw may have been lost.
     expect(given).toMatchObject({ phase: 'expiring', claim: null, expiries: thawing.expiries + 1 });
     expect(outcomeOf({ ...given, onExpiry: 'remove' })).toBe('pause');
-    const frozen = commit(given, observed, now + 60_000);
+    const frozen = commitExpiry(given, observed, now + 60_000);
     // The hook fails, too: both are tried in turns.
     const failed = fail(frozen, now + 60_000);
     expect(failed).toMatchObject({ phase: 'thawing', failures: 2 });
@@ -389,7 +390,7 @@ describe('the phases', () => {
   });
 
   test('no other transitions are allowed', () => {
-    expect(() => commit(running, observed, now)).toThrow('cannot go from running');
+    expect(() => commitExpiry(running, observed, now)).toThrow('cannot go from running');
     expect(() => complete(expiring, byHook, 0)).toThrow('cannot go from expiring to paused');
     expect(() => resume(committed)).toThrow('cannot go from committed to running');
     expect(() => register(committed, registration('one'), 1, now)).toThrow(

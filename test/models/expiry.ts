@@ -77,7 +77,7 @@ type Ends = Readonly<Record<'succeeded' | 'failed', (sandbox: Sandbox) => Sandbo
 const OBSERVED = { freeze: null, collapse: null };
 const STEPS: Partial<Record<Phase, Ends>> = {
   expiring: {
-    succeeded: (sandbox) => real.commit(sandbox, OBSERVED, NOW),
+    succeeded: (sandbox) => real.commitExpiry(sandbox, OBSERVED, NOW),
     failed: (sandbox) => real.failFreeze(sandbox, NOW),
   },
   committed: {
@@ -232,7 +232,7 @@ export const WISHES: Readonly<Record<string, (sandbox: Sandbox, now: number) => 
   'a time to live of 0 is set': (sandbox, now) => real.setTimeToLive(sandbox, 0, now),
   'it is extended': (sandbox, now) => real.extend(sandbox, LIFE_MS / 1000, now),
   'it is to be paused': real.pause,
-  'it is to be removed': real.remove,
+  'it is to be removed': real.removeSandbox,
 };
 
 function* ofThePlatform(state: State): Generator<Next> {

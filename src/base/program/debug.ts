@@ -1,7 +1,7 @@
 import { channel } from 'node:diagnostics_channel';
 
 /** A debug line: what a service did. No payloads, file names, arguments or environment. */
-export interface Told {
+export interface DebugLine {
   readonly service: string;
   readonly what: string;
   readonly details: object;
@@ -11,9 +11,9 @@ const CHANNEL = channel('envd:debug');
 
 /** Reports what a service did. `details` is called only when somebody listens, that is at log level `debug`. */
 export function debug(service: string, what: string, details: () => object = () => ({})): void {
-  if (CHANNEL.hasSubscribers) CHANNEL.publish({ service, what, details: details() } satisfies Told);
+  if (CHANNEL.hasSubscribers) CHANNEL.publish({ service, what, details: details() } satisfies DebugLine);
 }
 
-export function listenToDebug(listener: (told: Told) => void): void {
-  CHANNEL.subscribe((told) => listener(told as Told));
+export function listenToDebug(listener: (told: DebugLine) => void): void {
+  CHANNEL.subscribe((told) => listener(told as DebugLine));
 }

@@ -14,6 +14,6 @@ export function isInHeader(secret: string, header: string): boolean {
 }
 
 /** The secret as a header that Node can send, in UTF-8. */
-export function headerOf(secret: string): string {
+export function headerOfSecret(secret: string): string {
   return Buffer.from(secret).toString('latin1');
 }

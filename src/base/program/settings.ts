@@ -130,7 +130,7 @@ function isSwitch(flags: string): boolean {
 }
 
 /** Reads a whole number from `least` to `most`; `sentence` is the error message. */
-export function wholeNumber(least: number, most: number, sentence: string): (text: string) => number {
+export function wholeNumberFrom(least: number, most: number, sentence: string): (text: string) => number {
   return (text) => {
     const value = /^\d+$/.test(text) ? Number(text) : Number.NaN;
     if (value >= least && value <= most) return value;
@@ -139,14 +139,14 @@ export function wholeNumber(least: number, most: number, sentence: string): (tex
 }
 
 /** A TCP port; 0: any free port. */
-export const parsePort = wholeNumber(0, 65535, 'It must be a whole number from 0 to 65535.');
-export const parseBytes = wholeNumber(0, 1e10 - 1, 'It must be a whole number of bytes.');
-export const parseCount = wholeNumber(1, 1e8 - 1, 'It must be a whole number, at least 1.');
-export const parseDigit = wholeNumber(0, 9, 'It must be a whole number from 0 to 9.');
+export const parsePort = wholeNumberFrom(0, 65535, 'It must be a whole number from 0 to 65535.');
+export const parseBytes = wholeNumberFrom(0, 1e10 - 1, 'It must be a whole number of bytes.');
+export const parseCount = wholeNumberFrom(1, 1e8 - 1, 'It must be a whole number, at least 1.');
+export const parseDigit = wholeNumberFrom(0, 9, 'It must be a whole number from 0 to 9.');
 /** At least 1 s. */
-export const parseSeconds = wholeNumber(1, 1e8 - 1, 'It must be a whole number of seconds, at least 1.');
+export const parseSeconds = wholeNumberFrom(1, 1e8 - 1, 'It must be a whole number of seconds, at least 1.');
 /** 0 s or more. */
-export const parseWholeSeconds = wholeNumber(0, 1e8 - 1, 'It must be a whole number of seconds.');
+export const parseWholeSeconds = wholeNumberFrom(0, 1e8 - 1, 'It must be a whole number of seconds.');
 
 /** A list, separated by commas; `read` returns null for an item that is none. `sentence` is the error message. */
 export function parseList<T>(read: (item: string) => T | null, sentence: string) {

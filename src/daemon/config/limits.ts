@@ -5,7 +5,7 @@ import {
   parseSeconds,
   type Setting,
   setting,
-  wholeNumber,
+  wholeNumberFrom,
 } from '../../base/program/settings.ts';
 import { DEFAULT_LIMITS, type Weights, type WorkloadLimits } from '../services/process/cgroups/cgroups.ts';
 
@@ -27,7 +27,7 @@ export const LIMIT_SETTINGS: readonly Setting[] = [
   setting(
     '--max-memory <bytes>',
     'most memory of the workload; default: all but 128 MiB, or an eighth',
-    wholeNumber(1, 1e15 - 1, 'It must be a whole number of bytes.'),
+    wholeNumberFrom(1, 1e15 - 1, 'It must be a whole number of bytes.'),
   ),
   setting(
     '--cpu-weights <user,ptys>',

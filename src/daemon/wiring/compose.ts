@@ -55,7 +55,12 @@ export interface Daemon {
  * Creates all services and connects them, together with the other files of this folder. `listener`: descriptor of the listening
  * socket; `inherited`: the state of an earlier program of this process, or null.
  */
-export function compose(config: Config, log: Log, listener: number, inherited: Handover | null): Daemon {
+export function composeDaemon(
+  config: Config,
+  log: Log,
+  listener: number,
+  inherited: Handover | null,
+): Daemon {
   const { logger } = log;
   const shutdown = new AbortController();
   const stopping = new AbortController();

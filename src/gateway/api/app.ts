@@ -1,6 +1,6 @@
 import Fastify, { type FastifyBaseLogger, type FastifyInstance, type FastifyReply } from 'fastify';
 import type { Logger } from 'pino';
-import { EnvdError, errorBody, HttpError, messageOf, statusOf } from '../../base/errors.ts';
+import { EnvdError, errorBody, HttpError, httpStatusOf, messageOf } from '../../base/errors.ts';
 import { idsOf, passOnIds } from '../../base/http/call-ids.ts';
 import type { InFlight } from '../access/in-flight.ts';
 import type { Caller, Keys } from '../access/keys.ts';
@@ -12,10 +12,10 @@ import type { TargetReader } from '../routes/target.ts';
 import type { Operations } from './operations.ts';
 import {
   healthRoute,
-  type Metrics,
   metricsRoute,
   pauseRoutes,
   registrationRoutes,
+  type SandboxMetrics,
   sandboxRoutes,
   timeRoutes,
 } from './routes.ts';
@@ -31,7 +31,7 @@ export interface PlatformParts extends ViewParts {
   readonly inFlight: InFlight;
   /** The default for registrations without `onExpiry`. */
   readonly onExpiry: Outcome;
-  readonly metrics: Metrics;
+  readonly metrics: SandboxMetrics;
   readonly logger: Logger;
 }
 
@@ -151,7 +151,7 @@ function logOperations(app: FastifyInstance, logger: Logger): void {
 }
 
 function sendError(reply: FastifyReply, error: unknown): FastifyReply {
-  const code = statusOf(error);
+  const code = httpStatusOf(error);
   return reply
     .code(code)
     .headers(OWN_HEADERS)
@@ -161,7 +161,7 @@ function sendError(reply: FastifyReply, error: unknown): FastifyReply {
 /** Sends every error as `{"code", "message"}`. */
 function shapeErrors(app: FastifyInstance, { targets }: PlatformParts): void {
   app.setErrorHandler((error, request, reply) => {
-    const code = statusOf(error);
+    const code = httpStatusOf(error);
     if (code >= 500 && code !== 501) request.log.error({ err: error }, 'operation failed');
     return sendError(reply, error);
   });

@@ -37,7 +37,7 @@ export const listSchema = {
 } as const;
 
 /** A part of a list. */
-export interface Page {
+export interface ListPage {
   readonly order: Order;
   readonly limit: number;
   /** The last sandbox of the previous page. */
@@ -48,7 +48,7 @@ export interface Page {
 }
 
 /** Throws `invalid_argument` when a parameter is malformed. */
-export function readPage(query: ListQuery, defaultOrder: Order): Page {
+export function readPage(query: ListQuery, defaultOrder: Order): ListPage {
   const { order = defaultOrder, limit = String(DEFAULT_LIMIT), nextToken, startedAfter } = query;
   if (order !== 'asc' && order !== 'desc') throw malformed('order', "'asc' or 'desc'", order);
   if (!/^[1-9]\d{0,3}$/.test(limit) || Number(limit) > MOST)
@@ -104,7 +104,7 @@ function readSeconds(name: string, value: string | undefined, absent: number): n
   throw malformed(name, 'a time in Unix seconds', value);
 }
 
-function readFilter({ state, metadata = '', template }: ListQuery): Page['matches'] {
+function readFilter({ state, metadata = '', template }: ListQuery): ListPage['matches'] {
   const states = [state ?? []]
     .flat()
     .flatMap((each) => each.split(','))

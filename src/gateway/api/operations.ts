@@ -5,12 +5,12 @@ import type { Caller } from '../access/keys.ts';
 import { measure } from '../expiry/guest.ts';
 import type { Resumes } from '../expiry/resumes.ts';
 import { isGone, isReachable, isResumable, type Registration, type Sandbox } from '../leases/sandbox.ts';
-import { extend, pause, register, remove, setTimeToLive } from '../leases/transitions.ts';
+import { extend, pause, register, removeSandbox, setTimeToLive } from '../leases/transitions.ts';
 import type { Position, Registry } from '../registry/registry.ts';
-import type { Page } from './lists.ts';
+import type { ListPage } from './lists.ts';
 import { Shared } from './shared.ts';
 import { Turns } from './turns.ts';
-import { type Metric, metricOf } from './views.ts';
+import { metricOf, type SandboxMetric } from './views.ts';
 
 /** How long a response waits for the thaw of a guest whose deadline was moved while it was frozen, in ms. */
 const THAW_WAIT_MS = 10_000;
@@ -47,7 +47,7 @@ export class Operations {
   readonly #parts: OperationParts;
   readonly #lists = new Turns();
   /** By sandbox. */
-  readonly #measures = new Shared<Metric>();
+  readonly #measures = new Shared<SandboxMetric>();
 
   constructor(parts: OperationParts) {
     this.#parts = parts;
@@ -69,12 +69,12 @@ export class Operations {
    * A page of the caller's sandboxes; `next` is where the next one begins, null when this is the last. Throws an error with status
    * 429 when too many of a client wait.
    */
-  list(caller: Caller | null, page: Page): Promise<Listed> {
+  list(caller: Caller | null, page: ListPage): Promise<Listed> {
     const list = () => this.#list(caller, page);
     return caller?.kind === 'client' ? this.#lists.take(caller.name, list) : list();
   }
 
-  async #list(caller: Caller | null, page: Page): Promise<Listed> {
+  async #list(caller: Caller | null, page: ListPage): Promise<Listed> {
     const { order, limit, startedFrom, matches } = page;
     const owner = caller?.kind === 'client' ? caller.name : null;
     const found: Sandbox[] = [];
@@ -101,7 +101,7 @@ export class Operations {
   }
 
   /** What a sandbox uses now; empty when it is not running. Throws an error with status 502 when the daemon does not say. */
-  async metrics(caller: Caller | null, id: string): Promise<readonly Metric[]> {
+  async metrics(caller: Caller | null, id: string): Promise<readonly SandboxMetric[]> {
     const { sandbox, now } = await this.#find(caller, id);
     if (!isReachable(sandbox, now)) return [];
     const ask = async () => {
@@ -129,7 +129,9 @@ export class Operations {
   /** Removes a sandbox: its machine by the kill hook, or, without one, only its record. */
   async remove(id: string): Promise<void> {
     const { registry, hooks, onRemoved, onChange } = this.#parts;
-    const doomed = await registry.change(id, (current, now) => (hooks.kill ? remove(current, now) : null));
+    const doomed = await registry.change(id, (current, now) =>
+      hooks.kill ? removeSandbox(current, now) : null,
+    );
     if (doomed === undefined) unknown(id);
     if (!hooks.kill) onRemoved(id);
     else if (doomed) {

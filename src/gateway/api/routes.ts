@@ -152,9 +152,9 @@ export function healthRoute(app: FastifyInstance, operations: Operations, drain:
 }
 
 /** The gateway's metrics in Prometheus' text format. */
-export type Metrics = () => Promise<{ readonly contentType: string; readonly text: string }>;
+export type SandboxMetrics = () => Promise<{ readonly contentType: string; readonly text: string }>;
 
-export function metricsRoute(app: FastifyInstance, metrics: Metrics): void {
+export function metricsRoute(app: FastifyInstance, metrics: SandboxMetrics): void {
   app.get('/gateway/metrics', async (_request, reply) => {
     const { contentType, text } = await metrics();
     return reply.header('content-type', contentType).send(text);

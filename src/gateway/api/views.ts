@@ -72,7 +72,7 @@ function descriptionOf({ templateID = '', alias, owner, ...sandbox }: Sandbox) {
 }
 
 /** What a sandbox uses, by the names that published clients know. */
-export type Metric = ReturnType<typeof metricOf>;
+export type SandboxMetric = ReturnType<typeof metricOf>;
 
 /** @param figures the daemon's `GET /metrics` */
 export function metricOf(figures: Awaited<ReturnType<typeof measure>>) {

@@ -29,7 +29,7 @@ import {
 import { OPTIONAL_TRAFFIC, TRAFFIC_SETTINGS, type TrafficConfig } from './traffic.ts';
 
 /** All settings, validated; nothing else in the gateway reads argv or the environment. */
-export interface Config extends HookConfig, TrafficConfig, RegistryConfig {
+export interface GatewayConfig extends HookConfig, TrafficConfig, RegistryConfig {
   /** 0: any free port. */
   readonly port: number;
   readonly host: string;
@@ -73,8 +73,8 @@ const NOT_GIVEN = {
 } as const;
 
 /** What is read from the flags. */
-type Settings = Omit<Config, 'version' | 'path' | keyof RegistryPlace | keyof typeof NOT_GIVEN> &
-  Partial<Config>;
+type Settings = Omit<GatewayConfig, 'version' | 'path' | keyof RegistryPlace | keyof typeof NOT_GIVEN> &
+  Partial<GatewayConfig>;
 
 const parsePrefix = matching(
   /^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$/,
@@ -125,10 +125,10 @@ const SETTINGS: Program['settings'] = [
 ];
 
 /** Reads argv (without node and script) and the environment; a flag goes before its `ENVD_GATEWAY_*` variable. */
-export function readConfig(
+export function readGatewayConfig(
   argv: readonly string[] = process.argv.slice(2),
   env = process.env,
-): Invocation<Config> {
+): Invocation<GatewayConfig> {
   const version = packageVersion();
   const program: Program = {
     name: 'envd-gateway',
@@ -146,7 +146,7 @@ export function readConfig(
   }
   const registry = readRegistry(settings);
   if (typeof registry === 'string') return { exitCode: 2, output: `error: ${registry}\n` };
-  const config: Config = {
+  const config: GatewayConfig = {
     ...settings,
     version,
     path: env.PATH || DEFAULT_PATH,

@@ -3,9 +3,9 @@ import { EnvdError, messageOf } from '../../base/errors.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
 import type { Addresses } from '../access/addresses.ts';
 import { type HookEvent, type Hooks, hookRequest } from '../hooks/hook.ts';
-import { type Observed, outcomeOf, type Paused, type Phase, type Sandbox } from '../leases/sandbox.ts';
+import { type ObservedFreeze, outcomeOf, type Paused, type Phase, type Sandbox } from '../leases/sandbox.ts';
 import {
-  commit,
+  commitExpiry,
   complete,
   endResume,
   fail,
@@ -18,7 +18,7 @@ import {
   resume,
 } from '../leases/transitions.ts';
 import type { Registry } from '../registry/registry.ts';
-import { collapse, type Daemon, freeze, thaw } from './guest.ts';
+import { collapse, freeze, type SandboxDaemon, thaw } from './guest.ts';
 import type { HeldLease } from './held-lease.ts';
 import { ExpiryTally } from './tally.ts';
 
@@ -87,7 +87,7 @@ export class Expiration {
   async #freeze(sandbox: Sandbox, lease: HeldLease): ReturnType<Step> {
     const [moved, { signal }] = [new AbortController(), lease];
     this.#collapses.set(sandbox.id, moved);
-    let observed: Observed;
+    let observed: ObservedFreeze;
     try {
       const frozen = await freeze(await this.#daemonOf(sandbox, lease), signal);
       const collapsed = await this.#collapse(sandbox, AbortSignal.any([signal, moved.signal]));
@@ -99,13 +99,13 @@ export class Expiration {
     } finally {
       this.#collapses.delete(sandbox.id);
     }
-    const next = await this.#record(sandbox, (current, now) => commit(current, observed, now));
+    const next = await this.#record(sandbox, (current, now) => commitExpiry(current, observed, now));
     if (next?.phase === 'thawing') this.tally.outcomes.averted++;
     return next;
   }
 
   /** Best effort: without it the snapshot is larger. */
-  async #collapse(sandbox: Sandbox, signal: AbortSignal): Promise<Observed['collapse']> {
+  async #collapse(sandbox: Sandbox, signal: AbortSignal): Promise<ObservedFreeze['collapse']> {
     if (outcomeOf(sandbox) === 'remove') return null;
     try {
       return await collapse(await this.#daemonOf(sandbox), signal);
@@ -224,7 +224,7 @@ export class Expiration {
   }
 
   /** Where to call a sandbox's daemon. Throws `unavailable` when the address is not allowed or the lease is lost. */
-  async #daemonOf({ port, accessToken, ...sandbox }: Sandbox, lease?: HeldLease): Promise<Daemon> {
+  async #daemonOf({ port, accessToken, ...sandbox }: Sandbox, lease?: HeldLease): Promise<SandboxDaemon> {
     const address = await this.#parts.addresses.resolve(sandbox.address);
     lease?.assertHeld();
     return { address, port, accessToken };

@@ -5,8 +5,8 @@ type Kind = 'count' | 'part' | 'boolean' | 'word';
 type Figure<K extends Kind> = K extends 'count' | 'part' ? number : K extends 'boolean' ? boolean : string;
 
 /** The known members of a response, by kind. */
-export type Shape = Readonly<Record<string, Kind>>;
-export type Figures<S extends Shape> = { readonly [name in keyof S]?: Figure<S[name]> };
+export type FigureKinds = Readonly<Record<string, Kind>>;
+export type Figures<S extends FigureKinds> = { readonly [name in keyof S]?: Figure<S[name]> };
 
 const IS_KIND: Readonly<Record<Kind, (value: unknown) => boolean>> = {
   count: (value) => Number.isSafeInteger(value) && Number(value) >= 0,
@@ -19,7 +19,7 @@ const IS_KIND: Readonly<Record<Kind, (value: unknown) => boolean>> = {
  * Parses the body of a response. Known members are checked, others dropped. Throws `unavailable` when the body is
  * invalid: whatever answered is no daemon that knows the operation.
  */
-export function readFigures<S extends Shape>(operation: string, text: string, shape: S): Figures<S> {
+export function readFigures<S extends FigureKinds>(operation: string, text: string, shape: S): Figures<S> {
   const body = parseObject(operation, text);
   const figures: Record<string, unknown> = {};
   for (const [name, kind] of Object.entries(shape)) {
@@ -32,7 +32,7 @@ export function readFigures<S extends Shape>(operation: string, text: string, sh
 }
 
 /** The same, but no member may be missing. */
-export function readAllFigures<S extends Shape>(
+export function readAllFigures<S extends FigureKinds>(
   operation: string,
   text: string,
   shape: S,

@@ -1,14 +1,14 @@
 import { type ClientRequest, type IncomingMessage, request } from 'node:http';
 import { text } from 'node:stream/consumers';
 import { EnvdError, messageOf } from '../../base/errors.ts';
-import { headerOf } from '../../base/program/secrets.ts';
+import { headerOfSecret } from '../../base/program/secrets.ts';
 import type { Registration } from '../leases/sandbox.ts';
 import { checkResponse } from '../proxy/response-checks.ts';
 import { limitResponse } from '../proxy/upstream-connection.ts';
-import { type Figures, invalidResponse, readAllFigures, readFigures, type Shape } from './figures.ts';
+import { type FigureKinds, type Figures, invalidResponse, readAllFigures, readFigures } from './figures.ts';
 
 /** Where to call a daemon. */
-export type Daemon = Pick<Registration, 'address' | 'port' | 'accessToken'>;
+export type SandboxDaemon = Pick<Registration, 'address' | 'port' | 'accessToken'>;
 
 /** How long the daemon waits for its cgroups to read back frozen, in ms. */
 const FREEZE_WAIT_MS = 5000;
@@ -65,7 +65,7 @@ const METRICS = {
 const NOT_FROZEN = ['notFrozen', 'failed', 'unobservable'] as const;
 
 /** Freezes the workload of a guest. Throws when not all of it is frozen, or the daemon does not answer. */
-export async function freeze(daemon: Daemon, signal: AbortSignal): Promise<Figures<typeof FREEZE>> {
+export async function freeze(daemon: SandboxDaemon, signal: AbortSignal): Promise<Figures<typeof FREEZE>> {
   const operation = `/freeze?maxWaitMs=${FREEZE_WAIT_MS}`;
   const figures = await ask(daemon, operation, FREEZE, TIMEOUT_MS, signal);
   const missing = NOT_FROZEN.find((name) => figures[name] === undefined);
@@ -78,23 +78,23 @@ export async function freeze(daemon: Daemon, signal: AbortSignal): Promise<Figur
 }
 
 /** Asks a daemon to collapse its memory into huge pages. */
-export function collapse(daemon: Daemon, signal: AbortSignal): Promise<Figures<typeof COLLAPSE>> {
+export function collapse(daemon: SandboxDaemon, signal: AbortSignal): Promise<Figures<typeof COLLAPSE>> {
   return ask(daemon, '/collapse', COLLAPSE, COLLAPSE_TIMEOUT_MS, signal);
 }
 
 /** A guest's current use: CPU in per cent, memory and disk in bytes, and when it was measured (Unix seconds). */
-export async function measure(daemon: Daemon): Promise<Required<Figures<typeof METRICS>>> {
+export async function measure(daemon: SandboxDaemon): Promise<Required<Figures<typeof METRICS>>> {
   const body = await call(daemon, '/metrics', TIMEOUT_MS, undefined, 'GET');
   return readAllFigures('/metrics', body, METRICS);
 }
 
 /** Thaws the workload of a guest; does nothing when it is not frozen. */
-export async function thaw(daemon: Daemon, signal?: AbortSignal): Promise<void> {
+export async function thaw(daemon: SandboxDaemon, signal?: AbortSignal): Promise<void> {
   await call(daemon, '/unfreeze', TIMEOUT_MS, signal);
 }
 
-async function ask<S extends Shape>(
-  daemon: Daemon,
+async function ask<S extends FigureKinds>(
+  daemon: SandboxDaemon,
   operation: string,
   shape: S,
   limitMs: number,
@@ -108,7 +108,7 @@ async function ask<S extends Shape>(
  * complete within `limitMs`, and `failed_precondition` when its status is not 2xx.
  */
 async function call(
-  { address, port, accessToken }: Daemon,
+  { address, port, accessToken }: SandboxDaemon,
   operation: string,
   limitMs: number,
   signal?: AbortSignal,
@@ -126,7 +126,7 @@ async function call(
       agent: false,
       headers: {
         'content-length': 0,
-        ...(accessToken !== null && { 'x-access-token': headerOf(accessToken) }),
+        ...(accessToken !== null && { 'x-access-token': headerOfSecret(accessToken) }),
       },
       signal: signal ? AbortSignal.any([limit, signal]) : limit,
     });

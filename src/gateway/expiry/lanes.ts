@@ -22,7 +22,7 @@ export interface LaneLimits {
 const FAILED_PART = 4;
 
 /** Limits the concurrent expiries of one gateway, so that dead hosts and sandboxes, and their owners, do not delay the others. */
-export class Lanes {
+export class ExpiryLanes {
   readonly #limits: LaneLimits;
   readonly #taken = new Map<string, Waiting>();
 

@@ -4,7 +4,7 @@ import { monotonicMs } from '../../base/monotonic.ts';
 import { isFair } from '../access/shares.ts';
 import { isReachable, isResumable, type Sandbox } from '../leases/sandbox.ts';
 import { beginResume } from '../leases/transitions.ts';
-import type { Look, Registry } from '../registry/registry.ts';
+import type { ReadRecord, Registry } from '../registry/registry.ts';
 import type { Scheduler } from './scheduler.ts';
 
 export interface ResumeLimits {
@@ -85,7 +85,7 @@ export class Resumes {
 
   #share(id: string): Shared {
     const stop = new AbortController();
-    const look = (found: Look) => this.#look(id, found);
+    const look = (found: ReadRecord) => this.#look(id, found);
     const done = this.#parts.registry.until(id, Number.POSITIVE_INFINITY, look, stop.signal);
     const shared: Shared = { done, stop, waiting: 0 };
     this.#shared.set(id, shared);
@@ -98,7 +98,7 @@ export class Resumes {
   }
 
   /** Undefined: it is not running yet. */
-  async #look(id: string, { sandbox, now }: Look): Promise<Sandbox | undefined> {
+  async #look(id: string, { sandbox, now }: ReadRecord): Promise<Sandbox | undefined> {
     if (!sandbox) throw new HttpError(502, `sandbox '${id}' is not known`);
     if (isReachable(sandbox, now)) return sandbox;
     const { phase, failures, retryAt, deadline } = sandbox;

@@ -7,7 +7,7 @@ import { acquire } from '../leases/transitions.ts';
 import type { Registry } from '../registry/registry.ts';
 import type { Expiration } from './expiration.ts';
 import { HeldLease } from './held-lease.ts';
-import { type LaneLimits, Lanes, type Waiting } from './lanes.ts';
+import { ExpiryLanes, type LaneLimits, type Waiting } from './lanes.ts';
 
 /** How many waiting sandboxes are read in a poll, and the time until the next are when there are more, in ms. */
 const PAGE = 256;
@@ -33,7 +33,7 @@ export class Scheduler {
   readonly #owner: string;
   readonly #keptMs: number | null;
   readonly #logger: Logger;
-  readonly #lanes: Lanes;
+  readonly #lanes: ExpiryLanes;
   readonly #inFlight = new Map<string, Promise<void>>();
   readonly #stop = new AbortController();
   /** How many that wait come before the next page. */
@@ -47,7 +47,7 @@ export class Scheduler {
     this.#owner = owner;
     this.#keptMs = keptMs;
     this.#logger = logger;
-    this.#lanes = new Lanes(limits);
+    this.#lanes = new ExpiryLanes(limits);
   }
 
   start(): void {

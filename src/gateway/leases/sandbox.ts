@@ -10,7 +10,7 @@ export const OUTCOMES = ['pause', 'remove'] as const;
 export type Outcome = (typeof OUTCOMES)[number];
 
 /** What the daemon reported of its freeze and its collapse; null: the operation failed or was not called. */
-export interface Observed {
+export interface ObservedFreeze {
   readonly freeze: Readonly<Record<string, unknown>> | null;
   readonly collapse: Readonly<Record<string, unknown>> | null;
 }
@@ -67,7 +67,7 @@ export interface Sandbox extends Registration {
   readonly failures: number;
   /** No new attempt begins before this time. */
   readonly retryAt: number;
-  readonly observed: Observed | null;
+  readonly observed: ObservedFreeze | null;
   /** Set while it is paused before its time: the deadline that it had, and gets back if the pause fails. */
   readonly pausedFrom?: number;
   /** It is to be removed when the running hook has ended. */

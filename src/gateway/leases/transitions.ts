@@ -3,7 +3,7 @@ import { EnvdError } from '../../base/errors.ts';
 import {
   dueAt,
   isGone,
-  type Observed,
+  type ObservedFreeze,
   outcomeOf,
   type Paused,
   type Phase,
@@ -111,7 +111,7 @@ export function pause(sandbox: Sandbox, now: number): Sandbox {
 }
 
 /** Has the machine of a sandbox removed by a hook, as soon as no other hook runs for it. */
-export function remove(sandbox: Sandbox, now: number): Sandbox {
+export function removeSandbox(sandbox: Sandbox, now: number): Sandbox {
   if (sandbox.phase === 'removing' || sandbox.isDoomed) return sandbox;
   if (IN_HOOK.includes(sandbox.phase)) return { ...sandbox, isDoomed: true };
   return toRemoving({ ...sandbox, failures: 0 }, now);
@@ -183,7 +183,7 @@ export function renew(sandbox: Sandbox, owner: string, now: number): Sandbox {
 }
 
 /** The guest is frozen. From `committed` on there is no way back, unless the deadline has been moved meanwhile. */
-export function commit(sandbox: Sandbox, observed: Observed, now: number): Sandbox {
+export function commitExpiry(sandbox: Sandbox, observed: ObservedFreeze, now: number): Sandbox {
   return sandbox.deadline > now
     ? transition(sandbox, 'thawing')
     : transition(sandbox, 'committed', { observed });
@@ -203,7 +203,7 @@ export function fail(sandbox: Sandbox, now: number): Sandbox {
 /** The guest could not be frozen: a failure, but one that is to be removed, or has failed too often, goes on nevertheless. */
 export function failFreeze(sandbox: Sandbox, now: number): Sandbox {
   const mustEnd = outcomeOf(sandbox) === 'remove' || sandbox.isResumed || sandbox.failures >= GRACE;
-  return mustEnd ? commit(sandbox, { freeze: null, collapse: null }, now) : fail(sandbox, now);
+  return mustEnd ? commitExpiry(sandbox, { freeze: null, collapse: null }, now) : fail(sandbox, now);
 }
 
 /** The hook has succeeded, or there is none. Null: the record is removed. */

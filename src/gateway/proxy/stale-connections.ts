@@ -1,7 +1,7 @@
 import type { Logger } from 'pino';
 import { messageOf } from '../../base/errors.ts';
 import { isReachable } from '../leases/sandbox.ts';
-import type { Look, Registry } from '../registry/registry.ts';
+import type { ReadRecord, Registry } from '../registry/registry.ts';
 import type { Exchanges } from './exchanges.ts';
 import type { ConnectionPools } from './pools.ts';
 
@@ -57,7 +57,7 @@ export class StaleConnections implements Disposable {
     }
   }
 
-  #settle(id: string, { sandbox, now }: Look): void {
+  #settle(id: string, { sandbox, now }: ReadRecord): void {
     if (!sandbox || !isReachable(sandbox, now)) {
       this.close(id);
       return;

@@ -10,7 +10,7 @@ const LIMIT_MS = 1000;
 export type Ask = (...command: readonly string[]) => Promise<unknown>;
 
 /** What one of those who are asked says of the server that takes writes. */
-export interface Told {
+export interface WitnessAnswer {
   readonly address: readonly [host: string, port: string];
   /** It is alive, and no other one is being put in its place. */
   readonly isSettled: boolean;
@@ -22,7 +22,7 @@ export interface Witnesses {
   /** URLs. */
   readonly urls: readonly string[];
   /** Throws what one of them has to complain of. */
-  tell(ask: Ask, url: string): Promise<Told>;
+  tell(ask: Ask, url: string): Promise<WitnessAnswer>;
 }
 
 /**
@@ -57,7 +57,7 @@ export function agreedServer(url: string, { word, urls, tell }: Witnesses): Loca
   };
 }
 
-async function askOne(url: string, tell: Witnesses['tell']): Promise<Told> {
+async function askOne(url: string, tell: Witnesses['tell']): Promise<WitnessAnswer> {
   const client = createClient({
     url,
     disableOfflineQueue: true,

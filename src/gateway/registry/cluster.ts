@@ -1,4 +1,4 @@
-import { type Ask, agreedServer, type Told, withHost } from './agreement.ts';
+import { type Ask, agreedServer, type WitnessAnswer, withHost } from './agreement.ts';
 import type { Locate } from './redis-link.ts';
 import { PREFIX } from './redis-scripts.ts';
 
@@ -16,7 +16,7 @@ export function askCluster(url: string, nodes: readonly string[]): Locate {
   return agreedServer(url, { word: 'node', urls, tell: tellOwner });
 }
 
-async function tellOwner(ask: Ask, url: string): Promise<Told> {
+async function tellOwner(ask: Ask, url: string): Promise<WitnessAnswer> {
   const info = String(await ask('CLUSTER', 'INFO'));
   const slot = Number(await ask('CLUSTER', 'KEYSLOT', PREFIX));
   const ranges = (await ask('CLUSTER', 'SLOTS')) as readonly Range[];

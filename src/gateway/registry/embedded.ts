@@ -8,12 +8,12 @@ import { GroupSync } from './group-sync.ts';
 import type {
   Due,
   DueSandbox,
-  Look,
   OnChange,
   Order,
-  Page,
   PageQuery,
   Position,
+  ReadRecord,
+  RecordPage,
   Store,
   Stored,
 } from './registry.ts';
@@ -146,7 +146,7 @@ export class EmbeddedStore implements Store {
     return { stored, now: steadyNow() };
   }
 
-  async look(id: string): Promise<Look> {
+  async look(id: string): Promise<ReadRecord> {
     const { stored, now } = await this.read(id);
     return { sandbox: stored?.sandbox ?? null, now };
   }
@@ -180,7 +180,7 @@ export class EmbeddedStore implements Store {
     return this.#daemon.get(port, ip, ip) !== undefined;
   }
 
-  async page({ order, after, limit, owner }: PageQuery): Promise<Page> {
+  async page({ order, after, limit, owner }: PageQuery): Promise<RecordPage> {
     const { startedAt, id } = after ?? (order === 'asc' ? BEFORE_ALL : BEHIND_ALL);
     const rows =
       owner === null

@@ -1,6 +1,6 @@
 import { monotonicMs } from '../../base/monotonic.ts';
 import { isReachable, type Sandbox } from '../leases/sandbox.ts';
-import type { Look } from './registry.ts';
+import type { ReadRecord } from './registry.ts';
 
 /** How old what is told may be, in ms: a change that another gateway has made counts here after that. */
 const LAG_MS = 500;
@@ -13,8 +13,8 @@ const DAEMONS_KEPT_MS = 1000;
 /** The most looks, and the most ports, that are kept. */
 const MOST = 20_000;
 
-export interface Source {
-  read(id: string): Promise<Look>;
+export interface RecordSource {
+  read(id: string): Promise<ReadRecord>;
   isDaemon(ip: string | null, port: number): Promise<boolean>;
   /** Asks the server for nothing, behind the messages that it has published. */
   beat(): Promise<unknown>;
@@ -32,10 +32,10 @@ interface Kept<T> {
  * What is kept counts while such a moment is at most `LAG_MS` ago, however the connection fails.
  */
 export class LookCache implements Disposable {
-  readonly #source: Source;
-  readonly #looks = new Map<string, Kept<Look & { readonly sandbox: Sandbox }>>();
+  readonly #source: RecordSource;
+  readonly #looks = new Map<string, Kept<ReadRecord & { readonly sandbox: Sandbox }>>();
   /** In flight. */
-  readonly #reads = new Map<string, Kept<Promise<Look>>>();
+  readonly #reads = new Map<string, Kept<Promise<ReadRecord>>>();
   readonly #daemons = new Map<string, Kept<boolean>>();
   /** Changes with everything that is told of daemons. */
   #daemonsTold = 0;
@@ -44,12 +44,12 @@ export class LookCache implements Disposable {
   #beat: NodeJS.Timeout | undefined;
   #used = false;
 
-  constructor(source: Source) {
+  constructor(source: RecordSource) {
     this.#source = source;
   }
 
   /** The record as it was at most `LAG_MS` ago, and the clock of the registry. */
-  async look(id: string): Promise<Look> {
+  async look(id: string): Promise<ReadRecord> {
     const now = monotonicMs();
     const kept = this.#looks.get(id);
     if (kept && this.#counts(kept, now, KEPT_MS)) {
@@ -94,7 +94,7 @@ export class LookCache implements Disposable {
     this.#toldUntil = Number.NEGATIVE_INFINITY;
   }
 
-  #read(id: string, askedAt: number): Promise<Look> {
+  #read(id: string, askedAt: number): Promise<ReadRecord> {
     const value = this.#source.read(id).then(
       ({ sandbox, now }) => {
         this.#told(askedAt);

@@ -4,7 +4,7 @@ import { dueAt, PHASES, type Phase, readRecord, type Sandbox } from '../leases/s
 import { LookCache } from './look-cache.ts';
 import { type OnMessage, RedisLink, type Server } from './redis-link.ts';
 import { fieldsOf, KEYS, SHARED_KEY } from './redis-scripts.ts';
-import type { Due, Look, OnChange, Page, PageQuery, Store, Stored } from './registry.ts';
+import type { Due, OnChange, PageQuery, ReadRecord, RecordPage, Store, Stored } from './registry.ts';
 
 /** How many records are entered in the lists at a time, so that other commands come between. */
 const ENTERED = 500;
@@ -78,7 +78,7 @@ export class RedisStore implements Store {
     return read(this.#link, id);
   }
 
-  look(id: string): Promise<Look> {
+  look(id: string): Promise<ReadRecord> {
     return this.#cache.look(id);
   }
 
@@ -102,7 +102,7 @@ export class RedisStore implements Store {
     return this.#cache.isDaemon(ip, port);
   }
 
-  async page({ order, after, limit, owner }: PageQuery): Promise<Page> {
+  async page({ order, after, limit, owner }: PageQuery): Promise<RecordPage> {
     const [nearest, farthest] = order === 'asc' ? ['-inf', '+inf'] : ['+inf', '-inf'];
     const start = [after ? String(after.startedAt) : nearest, after?.id ?? ''];
     const values = [String(limit), ...start, farthest, order === 'asc' ? '' : 'REV'];

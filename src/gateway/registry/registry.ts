@@ -49,7 +49,7 @@ export interface PageQuery {
 }
 
 /** A part of the list of sandboxes. What is registered or removed meanwhile neither repeats nor hides others. */
-export interface Page {
+export interface RecordPage {
   readonly sandboxes: readonly Sandbox[];
   /** Behind which the next page begins; null: there is none. */
   readonly next: Position | null;
@@ -71,7 +71,7 @@ export interface Store extends AsyncDisposable {
   /** Reads the record, and the clock that all gateways share (Unix ms). */
   read(id: string): Promise<{ readonly stored: Stored | null; readonly now: number }>;
   /** The same, but perhaps as it was a moment ago (docs/decisions/033-cached-look-ups.md); for decisions about requests. */
-  look(id: string): Promise<Look>;
+  look(id: string): Promise<ReadRecord>;
   /**
    * Writes a record, or removes it (null), if its version is still `expected` (null: there is none). Returns whether it
    * was.
@@ -82,7 +82,7 @@ export interface Store extends AsyncDisposable {
    * is not known, so the port must be that of no daemon at all.
    */
   isDaemon(ip: string | null, port: number): Promise<boolean>;
-  page(query: PageQuery): Promise<Page>;
+  page(query: PageQuery): Promise<RecordPage>;
   countPhases(): Promise<Readonly<Record<Phase, number>>>;
   /** At most `limit` of them behind the first `offset`, the longest due first. */
   due(limit: number, offset: number): Promise<Due>;
@@ -99,7 +99,7 @@ const MISSED_MS = 500;
 export type Change = (sandbox: Sandbox, now: number) => Sandbox | null;
 
 /** A record, and the clock that all gateways share (Unix ms). */
-export interface Look {
+export interface ReadRecord {
   readonly sandbox: Sandbox | null;
   readonly now: number;
 }
@@ -113,13 +113,13 @@ export class Registry {
     this.#store = store;
   }
 
-  async find(id: string): Promise<Look> {
+  async find(id: string): Promise<ReadRecord> {
     const { stored, now } = await this.#store.read(id);
     return { sandbox: stored?.sandbox ?? null, now };
   }
 
   /** The same as of a moment ago, for decisions about requests. A change that this gateway has made counts at once. */
-  look(id: string): Promise<Look> {
+  look(id: string): Promise<ReadRecord> {
     return this.#store.look(id);
   }
 
@@ -157,7 +157,7 @@ export class Registry {
   async until<T>(
     id: string,
     ms: number,
-    look: (look: Look) => T | undefined | Promise<T | undefined>,
+    look: (look: ReadRecord) => T | undefined | Promise<T | undefined>,
     signal?: AbortSignal,
   ): Promise<T | undefined> {
     const end = monotonicMs() + ms;
@@ -179,7 +179,7 @@ export class Registry {
     return this.#store.isDaemon(ip, port);
   }
 
-  page(query: PageQuery): Promise<Page> {
+  page(query: PageQuery): Promise<RecordPage> {
     return this.#store.page(query);
   }
 

@@ -1,4 +1,4 @@
-import { type Ask, agreedServer, type Told } from './agreement.ts';
+import { type Ask, agreedServer, type WitnessAnswer } from './agreement.ts';
 import type { Locate } from './redis-link.ts';
 
 /**
@@ -12,7 +12,7 @@ export function askSentinels(url: string, sentinels: readonly string[]): Locate 
   return agreedServer(url, { word: 'Sentinel', urls: sentinels, tell: (ask) => tellMaster(ask, name) });
 }
 
-async function tellMaster(ask: Ask, name: string): Promise<Told> {
+async function tellMaster(ask: Ask, name: string): Promise<WitnessAnswer> {
   const reply = await ask('SENTINEL', 'GET-MASTER-ADDR-BY-NAME', name);
   if (!Array.isArray(reply)) throw new Error(`it knows no master '${name}'`);
   const fields = await ask('SENTINEL', 'MASTER', name);

@@ -6,7 +6,7 @@ import { passOnIds } from '../../base/http/call-ids.ts';
 export const OWN_HEADERS = { ...ERROR_HEADERS, 'access-control-allow-origin': '*' } as const;
 
 /** A refusal, as the client sees it. */
-export interface Told {
+export interface RefusalAnswer {
   /** The status. */
   readonly code: number;
   readonly message: string;
@@ -17,7 +17,7 @@ export interface Told {
 /** Refuses a request, or closes its connection if the response has begun. */
 export function refuse(
   response: ServerResponse,
-  { code, message, retryAfter }: Told,
+  { code, message, retryAfter }: RefusalAnswer,
   sandboxID?: string,
 ): void {
   if (response.headersSent) {

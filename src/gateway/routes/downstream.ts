@@ -2,14 +2,14 @@ import { type IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Writable } from 'node:stream';
 import type { OnFailure, ReverseProxy, Upstream } from '../proxy/proxy.ts';
-import { refuse, type Told } from './answers.ts';
+import { type RefusalAnswer, refuse } from './answers.ts';
 
 /** The client's side of an exchange: a request or an upgrade. */
 export interface Downstream {
   readonly request: IncomingMessage;
   /** Closed when the exchange is over. */
   readonly stream: Writable;
-  refuse(told: Told, sandboxID?: string): void;
+  refuse(told: RefusalAnswer, sandboxID?: string): void;
   forward(proxy: ReverseProxy, to: Upstream, onFailure: OnFailure): void;
 }
 

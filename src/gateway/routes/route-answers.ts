@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { messageOf, statusOf } from '../../base/errors.ts';
+import { httpStatusOf, messageOf } from '../../base/errors.ts';
 import type { Keys } from '../access/keys.ts';
 import { refuse } from './answers.ts';
 import { closeSignal } from './downstream.ts';
@@ -48,7 +48,7 @@ export class RouteAnswers {
       else refuse(response, route, route.id);
     } catch (error) {
       if (asked.passRefusals) response.writeHead(200, unchanged(request)).end();
-      else refuse(response, { code: statusOf(error), message: messageOf(error) });
+      else refuse(response, { code: httpStatusOf(error), message: messageOf(error) });
     }
   }
 

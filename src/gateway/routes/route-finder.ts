@@ -1,4 +1,4 @@
-import { messageOf, statusOf } from '../../base/errors.ts';
+import { httpStatusOf, messageOf } from '../../base/errors.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
 import type { Addresses } from '../access/addresses.ts';
 import type { Caller } from '../access/keys.ts';
@@ -7,7 +7,7 @@ import { isReachable, type Sandbox } from '../leases/sandbox.ts';
 import type { Upstream } from '../proxy/proxy.ts';
 import { hasPassed, type Via } from '../proxy/via.ts';
 import type { Registry } from '../registry/registry.ts';
-import type { Told } from './answers.ts';
+import type { RefusalAnswer } from './answers.ts';
 import { closedOperation, originForm } from './closed-paths.ts';
 import { type FoundPhase, foundPhase, type RequestTimes } from './request-times.ts';
 import { DAEMON_PORT, type Target } from './target.ts';
@@ -54,7 +54,7 @@ export interface Route extends Upstream {
   readonly isCounted: boolean;
 }
 
-export interface Refusal extends Told {
+export interface Refusal extends RefusalAnswer {
   readonly result: Exclude<Result, 'carried'>;
 }
 
@@ -152,7 +152,7 @@ export class RouteFinder {
       if (!this.#isVisible(sandbox, question.caller())) return unknown(id);
       return (await this.#refusePort(sandbox, question, route.path)) ?? this.#upstream(sandbox, route);
     } catch (error) {
-      const code = statusOf(error);
+      const code = httpStatusOf(error);
       return refuse(code === 503 ? 'busy' : 'failed', code, messageOf(error));
     }
   }

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Logger } from 'pino';
-import { messageOf, statusOf } from '../../base/errors.ts';
+import { httpStatusOf, messageOf } from '../../base/errors.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
 import type { Forwarded } from '../access/forwarded.ts';
 import type { InFlight } from '../access/in-flight.ts';
@@ -12,7 +12,7 @@ import type { ReverseProxy } from '../proxy/proxy.ts';
 import { isInvalidResponse } from '../proxy/response-checks.ts';
 import type { StaleConnections } from '../proxy/stale-connections.ts';
 import { AccessLog } from './access-log.ts';
-import { answerPreflight, isPreflight, type Told } from './answers.ts';
+import { answerPreflight, isPreflight, type RefusalAnswer } from './answers.ts';
 import { closeSignal, type Downstream, requestFrom, upgradeFrom } from './downstream.ts';
 import type { RequestTimes } from './request-times.ts';
 import { RouteAnswers } from './route-answers.ts';
@@ -169,7 +169,7 @@ export class Router {
     this.#refuse(downstream, 'failed', { code: 502, message }, id);
   }
 
-  #refuse(downstream: Downstream, result: Result, told: Told, sandboxID?: string): void {
+  #refuse(downstream: Downstream, result: Result, told: RefusalAnswer, sandboxID?: string): void {
     this.counts[result]++;
     downstream.refuse(told, sandboxID);
   }
@@ -187,6 +187,6 @@ function giveId({ headers }: IncomingMessage): void {
   headers['x-request-id'] ??= randomUUID();
 }
 
-function toldOf(error: unknown): Told {
-  return { code: statusOf(error), message: messageOf(error) };
+function toldOf(error: unknown): RefusalAnswer {
+  return { code: httpStatusOf(error), message: messageOf(error) };
 }

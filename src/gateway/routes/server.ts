@@ -3,7 +3,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { Socket } from 'node:net';
 import { hostFault } from '../../base/http/client-errors.ts';
 import { Connections, expectsContinue } from '../../base/http/connections.ts';
-import { refuse, type Told } from './answers.ts';
+import { type RefusalAnswer, refuse } from './answers.ts';
 import { requestFrom, upgradeFrom } from './downstream.ts';
 import { Drain } from './drain.ts';
 
@@ -43,7 +43,7 @@ export interface Handler {
   upgrade(request: IncomingMessage, socket: Socket, head: Buffer): void;
 }
 
-const STARTING: Told = {
+const STARTING: RefusalAnswer = {
   code: 503,
   message: 'the gateway starts: its registry is not there yet',
   retryAfter: 1,

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
-import { Lanes } from '../../../src/gateway/expiry/lanes.ts';
+import { ExpiryLanes } from '../../../src/gateway/expiry/lanes.ts';
 import { startGateway, type TestGateway } from '../../support/programs/gateway.ts';
 import { type RawSandbox, startRawSandbox } from '../../support/programs/raw-sandbox.ts';
 import { phase } from '../../support/servers/hook.ts';
@@ -84,7 +84,7 @@ describe.each(['embedded', 'redis'])('dead sandboxes do not delay others, with t
 });
 
 test('places are shared out', () => {
-  const lanes = new Lanes({ maxExpiries: 8, maxExpiriesPerHost: 3 });
+  const lanes = new ExpiryLanes({ maxExpiries: 8, maxExpiriesPerHost: 3 });
   const take = (id: string, host: string, failed = 0) =>
     lanes.take({ id, host, owner: null, failures: failed });
   expect(['a1', 'a2', 'a3', 'a4'].map((id) => take(id, 'a'))).toEqual([true, true, true, false]);

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { Readable } from 'node:stream';
 import { Allowance } from '../../../src/base/allowance.ts';
-import { statusOf } from '../../../src/base/errors.ts';
-import { Batches } from '../../../src/daemon/http/rest/files/batches.ts';
+import { httpStatusOf } from '../../../src/base/errors.ts';
+import { ContentBatches } from '../../../src/daemon/http/rest/files/batches.ts';
 import { partsOf } from '../../../src/daemon/http/rest/files/multipart.ts';
 import { cut } from '../refused.ts';
 
@@ -31,12 +31,12 @@ async function read(pieces: readonly Buffer[]): Promise<unknown[]> {
       const content: Buffer[] = [];
       // Every other part is skipped.
       if (found.length % 2 === 0)
-        for await (const batch of new Batches(part.content, room)) content.push(...batch);
+        for await (const batch of new ContentBatches(part.content, room)) content.push(...batch);
       found.push([part.name, part.fileName, String(Buffer.concat(content))]);
     }
     found.push('end');
   } catch (error) {
-    if (statusOf(error) >= 500) throw error;
+    if (httpStatusOf(error) >= 500) throw error;
     found.push('error');
   }
   return found;

@@ -7,7 +7,7 @@ const TEST = fileURLToPath(new URL('../..', import.meta.url));
 
 /** The test files that need no root: they do not start processes as other users, change owners or mount. */
 const WITHOUT_ROOT = [
-  /^architecture\./,
+  /^(architecture|names)\./,
   /^unit\/base\//,
   /^daemon\/(life\/start|process\/without-root)\./,
   /\/linux\/\w+\/(base64|digest|inotify|links|mounts|signals|tool|write-fully)\./,

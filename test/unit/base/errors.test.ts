@@ -1,6 +1,12 @@
 import { Code } from '@connectrpc/connect';
 import { describe, expect, test } from 'vitest';
-import { connectCodeOf, EnvdError, type ErrorKind, HttpError, statusOf } from '../../../src/base/errors.ts';
+import {
+  connectCodeOf,
+  EnvdError,
+  type ErrorKind,
+  HttpError,
+  httpStatusOf,
+} from '../../../src/base/errors.ts';
 
 const KINDS: Readonly<Record<ErrorKind, readonly [status: number, code: Code]>> = {
   aborted: [409, Code.Aborted],
@@ -21,7 +27,7 @@ const KINDS: Readonly<Record<ErrorKind, readonly [status: number, code: Code]>> 
 };
 
 test.each(Object.entries(KINDS) as [ErrorKind, [number, Code]][])('%s maps to %j', (kind, [status, code]) => {
-  expect(statusOf(new EnvdError(kind, 'x'))).toBe(status);
+  expect(httpStatusOf(new EnvdError(kind, 'x'))).toBe(status);
   expect(Code[connectCodeOf(kind)]).toBe(code);
 });
 
@@ -36,6 +42,6 @@ describe('the status of an error that is no EnvdError', () => {
     [{ statusCode: 400 }, 500],
     [null, 500],
   ])('%o: %i', (error, status) => {
-    expect(statusOf(error)).toBe(status);
+    expect(httpStatusOf(error)).toBe(status);
   });
 });

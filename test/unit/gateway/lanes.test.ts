@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { Lanes } from '../../../src/gateway/expiry/lanes.ts';
+import { ExpiryLanes } from '../../../src/gateway/expiry/lanes.ts';
 
 const waiting = (id: string, host = id, failures = 0, owner: string | null = null) => ({
   id,
@@ -9,7 +9,7 @@ const waiting = (id: string, host = id, failures = 0, owner: string | null = nul
 });
 
 test('a sandbox has one place, a host and all of them as many as they may, and one that has gone leaves its own', () => {
-  const lanes = new Lanes({ maxExpiries: 3, maxExpiriesPerHost: 2 });
+  const lanes = new ExpiryLanes({ maxExpiries: 3, maxExpiriesPerHost: 2 });
   expect(lanes.take(waiting('a', 'h'))).toBe(true);
   expect(lanes.take(waiting('a', 'other'))).toBe(false);
   expect(lanes.take(waiting('b', 'h'))).toBe(true);
@@ -23,14 +23,14 @@ test('a sandbox has one place, a host and all of them as many as they may, and o
 });
 
 test('those whose last expiry has failed have a quarter of the places', () => {
-  const lanes = new Lanes({ maxExpiries: 8, maxExpiriesPerHost: 8 });
+  const lanes = new ExpiryLanes({ maxExpiries: 8, maxExpiriesPerHost: 8 });
   const taken = ['a', 'b', 'c'].map((id) => lanes.take(waiting(id, id, 1)));
   expect(taken).toEqual([true, true, false]);
   expect(lanes.take(waiting('d'))).toBe(true);
 });
 
 test('an owner leaves as many places as are its own, of all, of a host and of those for failures', () => {
-  const lanes = new Lanes({ maxExpiries: 16, maxExpiriesPerHost: 4 });
+  const lanes = new ExpiryLanes({ maxExpiries: 16, maxExpiriesPerHost: 4 });
   const take = (owner: string, host: string, failures: number, count: number) =>
     Array.from({ length: count }, (_, index) =>
       lanes.take(waiting(`${owner} ${host} ${failures} ${index}`, host, failures, owner)),

@@ -1,10 +1,10 @@
 import { expect, test } from 'vitest';
 import { register } from '../../../src/gateway/leases/transitions.ts';
-import { LookCache, type Source } from '../../../src/gateway/registry/look-cache.ts';
-import type { Look } from '../../../src/gateway/registry/registry.ts';
+import { LookCache, type RecordSource } from '../../../src/gateway/registry/look-cache.ts';
+import type { ReadRecord } from '../../../src/gateway/registry/registry.ts';
 
 const now = 1_000_000;
-const look = (port: number): Look => {
+const look = (port: number): ReadRecord => {
   const registration = {
     ...{ id: 'one', address: '10.0.0.1', ip: '10.0.0.1', port, accessToken: null, metadata: {}, owner: null },
     ...{ envdVersion: '0.6.4', onExpiry: 'pause' as const },
@@ -14,14 +14,14 @@ const look = (port: number): Look => {
 
 /** A registry that answers when it is told to, in the order of the questions. */
 function slowSource() {
-  const reads: PromiseWithResolvers<Look>[] = [];
+  const reads: PromiseWithResolvers<ReadRecord>[] = [];
   const ports: PromiseWithResolvers<boolean>[] = [];
   const asked = <T>(questions: PromiseWithResolvers<T>[]) => {
     const question = Promise.withResolvers<T>();
     questions.push(question);
     return question.promise;
   };
-  const source: Source = {
+  const source: RecordSource = {
     read: () => asked(reads),
     isDaemon: () => asked(ports),
     beat: async () => {},

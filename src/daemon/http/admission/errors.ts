@@ -13,8 +13,8 @@ import {
   EnvdError,
   ERROR_HEADERS,
   errorBody,
+  httpStatusOf,
   messageOf,
-  statusOf,
 } from '../../../base/errors.ts';
 import { exhaustionOf } from '../../linux/system/errno.ts';
 import type { CallScope } from './call-scope.ts';
@@ -26,7 +26,7 @@ const OF_THE_BODY = ['content-encoding', 'content-disposition', 'etag', 'last-mo
 export function sendError(reply: FastifyReply, error: unknown): FastifyReply {
   const message = messageOf(error);
   const exhaustion = exhaustionOf(error);
-  const code = statusOf(exhaustion ? new EnvdError(exhaustion, message) : error);
+  const code = httpStatusOf(exhaustion ? new EnvdError(exhaustion, message) : error);
   for (const name of OF_THE_BODY) reply.removeHeader(name);
   return reply.code(code).headers(ERROR_HEADERS).send(errorBody(code, message));
 }

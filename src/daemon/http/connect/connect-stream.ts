@@ -14,7 +14,7 @@ import {
   encodeFrame,
   frameOf,
 } from './codec.ts';
-import { Batches, type EventStream, messagesOf } from './event-stream.ts';
+import { EventBatches, type EventStream, messagesOf } from './event-stream.ts';
 import { FrameBatch } from './frame-batch.ts';
 import { DECOMPRESSED_LIMIT_BYTES, REQUEST_LIMIT_BYTES, readBody, timeoutOf, tooLarge } from './request.ts';
 import type { Rpc } from './rpc.ts';
@@ -106,7 +106,7 @@ export class StreamServer {
     call.hold(0);
     sending.onStall(() => feed.stalled?.());
     const batchBytes = () => (this.#unread.isScarce ? SMALL_BATCH_BYTES : BATCH_BYTES[codec]);
-    using taking = new Batches(feed, call, batchBytes);
+    using taking = new EventBatches(feed, call, batchBytes);
     // Each is awaited: readers of a process take turns, and each batch is encoded once.
     for (let events = await taking.next(); events !== null; events = await taking.next()) {
       const { batch, isLast } = this.#encode(stream, events, codec);

@@ -35,7 +35,7 @@ export interface EventStream<
  * Takes events from a feed in batches of about `batchBytes()`, and asks for a keepalive after an interval without events.
  * Disposes of the feed, which does not affect its source.
  */
-export class Batches<Event> implements Disposable {
+export class EventBatches<Event> implements Disposable {
   readonly #feed: Feed<Event>;
   readonly #call: CallScope;
   readonly #batchBytes: () => number;
@@ -89,7 +89,7 @@ export async function* messagesOf(
   const { scope, sending } = call;
   try {
     const feed = await stream.open(request, scope, context.timeoutMs() ?? null);
-    using taking = new Batches(feed, scope, () => BATCH_BYTES);
+    using taking = new EventBatches(feed, scope, () => BATCH_BYTES);
     sending.onStall(() => feed.stalled?.());
     for (let events = await taking.next(); events !== null; events = await taking.next()) {
       sending.wait(BATCH_BYTES);

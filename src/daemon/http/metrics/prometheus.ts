@@ -35,7 +35,7 @@ export interface LogFigures {
 }
 
 /** The sources of the daemon's own metrics. */
-export interface Telemetry {
+export interface DaemonTelemetry {
   /** The version of the build. */
   readonly version: string;
   readonly processes: { readonly counts: ProcessCounts; list(): { readonly length: number } };
@@ -61,11 +61,11 @@ export interface Telemetry {
 
 /** Exports the metrics in Prometheus' text format or in OpenMetrics. The daemon counts in plain numbers. */
 export class Exporter {
-  readonly #telemetry: Telemetry;
+  readonly #telemetry: DaemonTelemetry;
   /** Measures each iteration of the loop from now on, without a timer. */
   readonly #loopDelay = monitorEventLoopDelay({ samplePerIteration: true });
 
-  constructor(telemetry: Telemetry) {
+  constructor(telemetry: DaemonTelemetry) {
     this.#telemetry = telemetry;
     this.#loopDelay.enable();
   }
@@ -94,7 +94,7 @@ function withCalls(text: string, calls: CallTally): string {
   return `${text.slice(0, text.length - end.length)}${callHistogram(calls)}${end}`;
 }
 
-function callMetrics({ calls, places, connections, unread, requests }: Telemetry): Metric[] {
+function callMetrics({ calls, places, connections, unread, requests }: DaemonTelemetry): Metric[] {
   const counted = [...calls.operations].flatMap(([operation, { codes }]) =>
     Array.from(codes, ([code, count]) => [{ operation, code }, count] as const),
   );
@@ -111,7 +111,7 @@ function callMetrics({ calls, places, connections, unread, requests }: Telemetry
   ];
 }
 
-function logMetrics({ log: { output, queue } }: Telemetry): Metric[] {
+function logMetrics({ log: { output, queue } }: DaemonTelemetry): Metric[] {
   const lost: Metric = ['envd_log_lines_lost_total', 'Lines of the log that were not written.', output.lost];
   if (queue === null) return [lost];
   const lines = by('result', { ...queue.counts });
@@ -122,7 +122,7 @@ function logMetrics({ log: { output, queue } }: Telemetry): Metric[] {
   ];
 }
 
-function processMetrics({ processes, records }: Telemetry): Metric[] {
+function processMetrics({ processes, records }: DaemonTelemetry): Metric[] {
   const { started, ended, output } = processes.counts;
   const running = processes.list().length;
   const unkept = 'Records for a daemon after a crash that could not be kept.';
@@ -136,7 +136,7 @@ function processMetrics({ processes, records }: Telemetry): Metric[] {
 }
 
 /** Only what the kernel tells. */
-function workloadMetrics({ cgroups }: Telemetry): Metric[] {
+function workloadMetrics({ cgroups }: DaemonTelemetry): Metric[] {
   const memory = [cgroups.user, cgroups.ptys].flatMap((cgroup) =>
     cgroup ? [[basename(cgroup.path), workloadMemory(cgroup.path)] as const] : [],
   );
@@ -156,7 +156,7 @@ function workloadMetrics({ cgroups }: Telemetry): Metric[] {
   ];
 }
 
-function fileMetrics({ watcher, uploads, downloads }: Telemetry): Metric[] {
+function fileMetrics({ watcher, uploads, downloads }: DaemonTelemetry): Metric[] {
   const rescans = 'Rescan events taken by readers, each for dropped events.';
   const sent = 'Bytes sent for downloads, including headers.';
   return [
@@ -169,7 +169,7 @@ function fileMetrics({ watcher, uploads, downloads }: Telemetry): Metric[] {
   ];
 }
 
-function pauseMetrics({ freezer, filesystemFreezer, collapser }: Telemetry): Metric[] {
+function pauseMetrics({ freezer, filesystemFreezer, collapser }: DaemonTelemetry): Metric[] {
   const durations = { freeze: freezer, fsfreeze: filesystemFreezer, collapse: collapser };
   const figures = (figure: 'count' | 'seconds' | 'lastSeconds'): Values =>
     Object.entries(durations).map(([operation, { durations }]) => [{ operation }, durations[figure]]);
@@ -185,7 +185,7 @@ function pauseMetrics({ freezer, filesystemFreezer, collapser }: Telemetry): Met
   ];
 }
 
-function portMetrics({ ports }: Telemetry): Metric[] {
+function portMetrics({ ports }: DaemonTelemetry): Metric[] {
   const { open, accepted, refused } = ports.places;
   const outcomes = by('outcome', { accepted, refused });
   return [
@@ -195,7 +195,7 @@ function portMetrics({ ports }: Telemetry): Metric[] {
   ];
 }
 
-function selfMetrics({ version }: Telemetry, loopDelay: ELDHistogram): Metric[] {
+function selfMetrics({ version }: DaemonTelemetry, loopDelay: ELDHistogram): Metric[] {
   const { rss, heapUsed, heapTotal, external } = process.memoryUsage();
   const { userCPUTime, systemCPUTime } = process.resourceUsage();
   const descriptors = readdirSync('/proc/self/fd').length;

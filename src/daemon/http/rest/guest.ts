@@ -9,7 +9,7 @@ import type { Forwards } from '../../services/ports/forwards.ts';
 import { hasAccess, UNAUTHORIZED } from '../admission/auth.ts';
 import { HEALTH_QUERY } from '../json/queries.ts';
 import type { TextFormat } from '../metrics/metrics-page.ts';
-import type { Telemetry } from '../metrics/prometheus.ts';
+import type { DaemonTelemetry } from '../metrics/prometheus.ts';
 
 /** Registers `/health`, which needs no token; with the query parameter `verbose`, whatever its value, it does. */
 export function healthRoutes(app: FastifyInstance, health: Health, guest: Guest): void {
@@ -38,7 +38,11 @@ const TEXT_FORMATS: Readonly<Record<string, TextFormat>> = {
 };
 
 /** Registers `/metrics`: resources of the guest as JSON, or metrics of the daemon in one of Prometheus' formats. */
-export function metricsRoutes(app: FastifyInstance, metrics: MetricsReader, telemetry: Telemetry): void {
+export function metricsRoutes(
+  app: FastifyInstance,
+  metrics: MetricsReader,
+  telemetry: DaemonTelemetry,
+): void {
   // Most daemons are never scraped: the library is loaded at the first request.
   const exporter = loadedOnce(async () => new (await import('../metrics/prometheus.ts')).Exporter(telemetry));
   app.get('/metrics', async (request, reply) => {

@@ -4,7 +4,7 @@ import type { User } from '../../linux/system/users.ts';
 import type { EntrySource } from '../../services/files/entries/entry.ts';
 import { listDir } from '../../services/files/entries/list-dir.ts';
 import { makeDir } from '../../services/files/entries/make-dir.ts';
-import { remove } from '../../services/files/entries/remove.ts';
+import { removeAt } from '../../services/files/entries/remove.ts';
 import { stat } from '../../services/files/entries/stat.ts';
 import { move } from '../../services/files/move.ts';
 import type { Guest } from '../../services/guest/guest.ts';
@@ -58,7 +58,7 @@ export function filesystemRpcs({ guest, entries, gate }: FilesystemDependencies)
     }),
     unaryRpc(method.remove, FILESYSTEM_MESSAGES, async ({ path }, call) => {
       const target = resolveFor(call, path);
-      await gate.run(() => remove(target, entries.lanes, call.signal));
+      await gate.run(() => removeAt(target, entries.lanes, call.signal));
       return {};
     }),
   ];

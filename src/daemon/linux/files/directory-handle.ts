@@ -12,7 +12,7 @@ const [RECORD_LENGTH, TYPE, NAME] = [16, 18, 19];
 const [DT_UNKNOWN, DT_DIR] = [0, 4];
 
 /** Names in a directory. */
-export interface Names {
+export interface DirectoryNames {
   readonly directories: readonly BytePath[];
   readonly others: readonly BytePath[];
 }
@@ -50,7 +50,7 @@ export class DirectoryHandle implements Disposable {
   }
 
   /** Reads its next names, about a thousand; null at the end. Without `withOthers` only directories. */
-  nextNames(withOthers: boolean): Names | null {
+  nextNames(withOthers: boolean): DirectoryNames | null {
     const batch = native.nextNames(this.#descriptor);
     if (!batch) return null;
     const names = { directories: [] as BytePath[], others: [] as BytePath[] };

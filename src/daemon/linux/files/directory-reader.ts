@@ -85,7 +85,7 @@ export class DirectoryReader implements AsyncDisposable {
 }
 
 /** The status of an open file. */
-export async function statusOf(file: OpenFile): Promise<FileStatus> {
+export async function statusOfFile(file: OpenFile): Promise<FileStatus> {
   const status = await file.exactStat();
   const seconds = status.mtimeNs / 1_000_000_000n - (status.mtimeNs % 1_000_000_000n < 0n ? 1n : 0n);
   return {

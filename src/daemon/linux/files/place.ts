@@ -23,7 +23,7 @@ const NO_TMPFILE = ['EACCES', 'ENOTSUP', 'EOPNOTSUPP', 'EISDIR', 'EINVAL', 'EROF
  * led through a symbolic link owned by another user than root, operations have that user's permissions. See
  * `native.openPlace`; methods throw the system calls' errors, and `NoAnswer`.
  */
-export class Place implements Disposable {
+export class PathHandle implements Disposable {
   readonly #path: string | Buffer;
   readonly #follow: boolean;
   readonly #lanes: Lanes;
@@ -42,8 +42,8 @@ export class Place implements Disposable {
   }
 
   /** Resolves the absolute `path`; `follow`: including a symbolic link as its last part. */
-  static async open(path: string | Buffer, follow: boolean, lanes: Lanes): Promise<Place> {
-    return new Place(path, follow, lanes, await find(path, follow, lanes));
+  static async open(path: string | Buffer, follow: boolean, lanes: Lanes): Promise<PathHandle> {
+    return new PathHandle(path, follow, lanes, await find(path, follow, lanes));
   }
 
   /** Where calls on it wait: it may be on a mount that does not answer. */
@@ -193,7 +193,7 @@ export class Place implements Disposable {
   }
 
   /** Renames `source` to this name, replacing what is there. */
-  async moveHere(source: Place): Promise<void> {
+  async moveHere(source: PathHandle): Promise<void> {
     const lane = locking(both(this.#lane, source.lane));
     await this.run(() => source.#during(() => rename(source.path, this.path)), {}, lane);
   }

@@ -24,7 +24,7 @@ export async function removeIfPresent(path: string): Promise<void> {
  * Replaces the content of a small file atomically by rename(2), keeping permissions and owner; a new file is owned by
  * root, with mode 0644. A file that is a mount point, as in containers, is written in place.
  */
-export async function replaceFile(path: string, content: string): Promise<void> {
+export async function replaceTextFile(path: string, content: string): Promise<void> {
   const stage = `${path}.envd`;
   const status = await stat(path).catch(() => null);
   try {

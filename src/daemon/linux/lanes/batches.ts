@@ -33,7 +33,7 @@ type Run = <T>(lane: Lane, job: () => T | Promise<T>) => Promise<T>;
  * a small write: jobs that begin in one turn of the event loop, or while the first of them wait for a place. None waits
  * long for another: see docs/decisions/008-lanes.md.
  */
-export class Batches {
+export class JobBatches {
   readonly #run: Run;
   #batches = new Map<string, Batch>();
   #isScheduled = false;

@@ -1,6 +1,6 @@
 import { EnvdError } from '../../../base/errors.ts';
 import { native } from '../system/native.ts';
-import { Batches } from './batches.ts';
+import { JobBatches } from './batches.ts';
 import { entering, type Lane, mostOf } from './lane.ts';
 
 export interface LaneOptions {
@@ -45,7 +45,7 @@ export class Lanes {
   readonly #limitMs: number;
   readonly #threads: number;
   readonly #most: number;
-  readonly #batches = new Batches((lane, job) => this.run(lane, job));
+  readonly #batches = new JobBatches((lane, job) => this.run(lane, job));
   #running = new Map<string, number>();
   readonly #waiting = new Set<Waiting>();
   #total = 0;

@@ -5,10 +5,10 @@ import { removeDescriptor, type StoredDescriptor, storeDescriptor } from '../sys
 import { dropFirstMessage, firstMessage, MESSAGE_BYTES, type Message } from './message-queue.ts';
 import {
   addLatest,
-  type Content,
   type FoundRecord,
   type NamedDescriptors,
   parse,
+  type RecordContent,
   type Writer,
 } from './record.ts';
 import { RecordMemory, textsIn } from './record-memory.ts';
@@ -81,7 +81,7 @@ export class RecordStore {
    * again. If this program is killed meanwhile, the next one finds them.
    */
   recover(stored: readonly StoredDescriptor[]): { records: FoundRecord[]; forget: (key: string) => void } {
-    const found = new Map<string, FoundRecord & Content>();
+    const found = new Map<string, FoundRecord & RecordContent>();
     const removals: [key: string, remove: Removal][] = [];
     for (const { name, descriptor } of stored) {
       if (!name.startsWith(PREFIX)) continue;
@@ -118,7 +118,7 @@ export class RecordStore {
     if (!this.isActive) return null;
     const open = Object.entries(descriptors).filter((entry): entry is [string, number] => entry[1] !== null);
     const names = open.map(([name]) => name);
-    const content: Content = { key, writer: this.#writer, at: this.#now(), names, state };
+    const content: RecordContent = { key, writer: this.#writer, at: this.#now(), names, state };
     const json = JSON.stringify(content);
     const inMemory = open.length === 0 ? this.#putInMemory(json) : null;
     if (inMemory) return inMemory;
@@ -151,7 +151,7 @@ export class RecordStore {
   }
 
   /** Puts the records of a message of an earlier program to this store. */
-  #move(message: Message): { record: FoundRecord & Content; remove: Removal | null }[] {
+  #move(message: Message): { record: FoundRecord & RecordContent; remove: Removal | null }[] {
     const record = parse(message);
     const { memory } = record.descriptors;
     if (record.state !== MEMORY || memory === undefined)

@@ -17,7 +17,7 @@ export interface FoundRecord {
 }
 
 /** What a message says. */
-export interface Content {
+export interface RecordContent {
   readonly key: string;
   readonly writer: Writer;
   /** Of messages with the same key the latest one is valid. */
@@ -27,7 +27,10 @@ export interface Content {
 }
 
 /** Closes the descriptors of the older one of two records with the same key. */
-export function addLatest(found: Map<string, FoundRecord & Content>, record: FoundRecord & Content): void {
+export function addLatest(
+  found: Map<string, FoundRecord & RecordContent>,
+  record: FoundRecord & RecordContent,
+): void {
   const other = found.get(record.key);
   const isLatest = !other || other.at < record.at;
   const older = isLatest ? other : record;
@@ -36,12 +39,12 @@ export function addLatest(found: Map<string, FoundRecord & Content>, record: Fou
 }
 
 /** The record of a message; its descriptors belong to the result. */
-export function parse({ bytes, descriptors }: Message): FoundRecord & Content {
+export function parse({ bytes, descriptors }: Message): FoundRecord & RecordContent {
   const file = bytes.length === 0 ? descriptors.at(-1) : undefined;
   const text = file === undefined ? bytes : contentOf(file);
   if (file !== undefined) closeSync(file);
   // Written by a program of ours, to a queue that only root has.
-  const content: Content = JSON.parse(text.toString());
+  const content: RecordContent = JSON.parse(text.toString());
   const named = Object.fromEntries(content.names.map((name, index) => [name, descriptors[index] ?? -1]));
   return { ...content, descriptors: named };
 }

@@ -11,13 +11,13 @@ const TOOL_LIMIT_MS = 2000;
 const TABLE = '/proc/net/route';
 
 /** Where packets to an address go; without a gateway the address is on the link. */
-export interface Route {
+export interface KernelRoute {
   readonly device: string;
   readonly gateway: string | null;
 }
 
 /** A row of /proc/net/route. */
-interface Row extends Route {
+interface Row extends KernelRoute {
   readonly destination: number;
   readonly mask: number;
   readonly metric: number;
@@ -33,12 +33,12 @@ export async function addressOfDefaultRoute(): Promise<string | null> {
 }
 
 /** The route to an IPv4 address in the main table; null: there is none, or it refuses. */
-export async function routeTo(address: string): Promise<Route | null> {
+export async function routeTo(address: string): Promise<KernelRoute | null> {
   return bestOf(await readRows(), address);
 }
 
 /** The same at once: not when a program of the guest may have made the table long. */
-export function routeNow(address: string): Route | null {
+export function routeNow(address: string): KernelRoute | null {
   let table = '';
   try {
     table = readFileSync(TABLE, 'utf8');
@@ -48,7 +48,7 @@ export function routeNow(address: string): Route | null {
   return bestOf(rowsOf(table), address);
 }
 
-function bestOf(rows: readonly Row[], address: string): Route | null {
+function bestOf(rows: readonly Row[], address: string): KernelRoute | null {
   const wanted = numberOf(address);
   const fitting = rows.filter(({ destination, mask }) => (wanted & mask) >>> 0 === destination);
   const [best] = fitting.sort((a, b) => b.mask - a.mask || a.metric - b.metric);
@@ -56,7 +56,7 @@ function bestOf(rows: readonly Row[], address: string): Route | null {
 }
 
 /** Sets a route for this address alone, replacing an existing one. Throws what `runTool` throws. */
-export async function setRouteTo(address: string, { device, gateway }: Route): Promise<void> {
+export async function setRouteTo(address: string, { device, gateway }: KernelRoute): Promise<void> {
   const via = gateway === null ? [] : ['via', gateway];
   await runTool('ip', ['route', 'replace', `${address}/32`, ...via, 'dev', device], TOOL_LIMIT_MS);
 }

@@ -3,7 +3,7 @@ import { join, resolve } from 'node:path';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { DEFAULT_PATH } from '../../../base/program/settings.ts';
 import { readRawEntry } from '../files/entries.ts';
-import { Place } from '../files/place.ts';
+import { PathHandle } from '../files/place.ts';
 import { type Lanes, NoAnswer } from '../lanes/lanes.ts';
 import { decodeName } from '../paths/names.ts';
 import { MAX_PATH_BYTES } from '../paths/paths.ts';
@@ -65,7 +65,7 @@ export function lineHint(command: string): string {
  */
 export async function assertAnswers(path: string, lanes: Lanes): Promise<void> {
   try {
-    using place = await Place.open(path, true, lanes);
+    using place = await PathHandle.open(path, true, lanes);
     if (place.lane.mounts.length > 0) await place.status();
   } catch (error) {
     if (error instanceof NoAnswer || error instanceof EnvdError) throw explain(error, path);
@@ -94,7 +94,7 @@ async function inspect(file: string, user: User, lanes: Lanes): Promise<'executa
 async function statusOf(file: string, lanes: Lanes): Promise<Status | null> {
   const entry = await readRawEntry(decodeName(file), NO_ATTRIBUTES, lanes);
   if (kind(entry.mode) !== fsConstants.S_IFLNK) return entry;
-  using place = await Place.open(file, true, lanes);
+  using place = await PathHandle.open(file, true, lanes);
   return await place.status();
 }
 

@@ -1,7 +1,7 @@
 // The interpreter that execve(2) needs for a file: of a script that of its first line, of a dynamic program the loader.
 import { constants } from 'node:fs';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
-import { Place } from '../files/place.ts';
+import { PathHandle } from '../files/place.ts';
 import { type Lanes, NoAnswer } from '../lanes/lanes.ts';
 
 /** What is read of a file: its first line, or the headers of a program and the name of its loader. */
@@ -15,7 +15,7 @@ const LINE_BYTES = 256;
  */
 export async function describeInterpreter(file: string, lanes: Lanes): Promise<string | null> {
   try {
-    using place = await Place.open(file, true, lanes);
+    using place = await PathHandle.open(file, true, lanes);
     await using opened = await place.openFile(constants.O_RDONLY | constants.O_NONBLOCK);
     const head = Buffer.alloc(HEAD_BYTES);
     const start = head.subarray(0, await opened.read(head, HEAD_BYTES, 0));

@@ -14,7 +14,7 @@ const MOST_OWNERS = 65_536;
 const OFFSET_AT = 8;
 
 /** Bytes that a killed program had taken out of a pipe. */
-export interface InFlight {
+export interface LeftBytes {
   readonly process: number;
   readonly stream: number;
   /** Offset of the first byte in its stream. */
@@ -40,7 +40,7 @@ export class ReadBuffer {
     return this.#memory.bytes.subarray(NOTE_BYTES, NOTE_BYTES + length);
   }
 
-  own(pipe: number, { process, stream, offset }: Omit<InFlight, 'bytes'>): void {
+  own(pipe: number, { process, stream, offset }: Omit<LeftBytes, 'bytes'>): void {
     if (pipe >= MOST_OWNERS) return;
     const { bytes } = this.#memory;
     const at = OWNERS_AT + OWNER_BYTES * pipe;
@@ -63,7 +63,7 @@ export class ReadBuffer {
  * What a killed program had read from a pipe and perhaps not used; null: nothing. `transit`: descriptor of the pipe
  * that bytes pass through. Throws read(2)'s errors.
  */
-export function readInFlight(buffer: number, transit: number): InFlight | null {
+export function readInFlight(buffer: number, transit: number): LeftBytes | null {
   const memory = Buffer.alloc(OWNERS_AT);
   readMemory(buffer, memory, 0, OWNERS_AT);
   const pipe = memory.readUInt32LE(0);

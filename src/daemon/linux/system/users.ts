@@ -19,7 +19,7 @@ export function onlyUser(): Pick<User, 'uid' | 'gid' | 'groups'> | null {
 }
 
 /** A snapshot of user and group names. */
-export interface Names {
+export interface AccountNames {
   /** The user's name, or the uid as text if there is none. */
   userName(uid: number): string;
   /** The group's name, or the gid as text if there is none. */
@@ -131,7 +131,7 @@ function parseId(text: string | undefined): number | null {
 }
 
 /** Users and groups as they were when both files were read. */
-class Accounts implements Names {
+class Accounts implements AccountNames {
   readonly #passwd: Passwd;
   readonly #groups: Groups;
   /** Those that were asked for. */
@@ -205,7 +205,7 @@ export class UserDatabase {
   }
 
   /** A snapshot of all names, for many look-ups in one call. */
-  names(): Names {
+  names(): AccountNames {
     return this.#current();
   }
 

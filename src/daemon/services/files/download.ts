@@ -3,7 +3,7 @@ import { constants } from 'node:fs';
 import { basename } from 'node:path';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import type { OpenFile } from '../../linux/files/open-file.ts';
-import { Place } from '../../linux/files/place.ts';
+import { PathHandle } from '../../linux/files/place.ts';
 import type { Lanes } from '../../linux/lanes/lanes.ts';
 import { decodeName } from '../../linux/paths/names.ts';
 import { explain } from '../../linux/system/errno.ts';
@@ -96,7 +96,7 @@ export async function openDownload(path: string, lanes: Lanes): Promise<Download
   try {
     const cached = readCached(path);
     if (cached) return cached;
-    using place = await Place.open(path, true, lanes);
+    using place = await PathHandle.open(path, true, lanes);
     // Before it is opened: opening a device or a pipe can have side effects.
     const status = await place.status();
     if (!status) throw missing(path);
@@ -112,7 +112,7 @@ function missing(path: string, cause?: unknown): EnvdError {
 }
 
 /** Checks the type again: the file may have been replaced, for instance by a pipe, whose open(2) must not block. */
-async function openFile(path: string, place: Place): Promise<Download> {
+async function openFile(path: string, place: PathHandle): Promise<Download> {
   const file = await place.openFile(constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
   try {
     const found = await file.exactStat();

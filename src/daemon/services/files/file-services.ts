@@ -7,11 +7,11 @@ import type { WriteGate } from '../pause/write-gate.ts';
 import { authorizeFile } from './authorize.ts';
 import { type Download, openDownload } from './download.ts';
 import type { EntrySource } from './entries/entry.ts';
-import type { Metadata } from './entries/metadata.ts';
+import type { MetadataValues } from './entries/metadata.ts';
 import type { FileOperation, FileQuery } from './signature.ts';
 import { Archives } from './tar/archives.ts';
 import type { Unpacked } from './tar/unpack/unpack.ts';
-import { type ComposeRequest, compose } from './uploads/compose.ts';
+import { type ComposeRequest, composeFile } from './uploads/compose.ts';
 import { UploadResources } from './uploads/context.ts';
 import { type UploadContext, type UploadedFile, type UploadPart, upload } from './uploads/upload.ts';
 
@@ -20,7 +20,7 @@ export type UnpackedArchive = Unpacked & { readonly path: string };
 
 /** Options of an upload. */
 export type UploadOptions = Pick<UploadContext, 'durable' | 'verified' | 'signal' | 'change'> & {
-  readonly metadata: Metadata;
+  readonly metadata: MetadataValues;
 };
 
 export interface FileSettings extends Pick<EntrySource, 'metadataPrefix' | 'lanes'> {
@@ -93,11 +93,11 @@ export class FileServices {
     return upload(parts, { user, defaultWorkdir, shared: this.#shared, metadata, ...options });
   }
 
-  /** See `compose`. Throws `unauthenticated` for an unknown user. */
+  /** See `composeFile`. Throws `unauthenticated` for an unknown user. */
   async compose(username: string, request: ComposeRequest, signal: AbortSignal): Promise<UploadedFile> {
     const user = this.#userOf(username);
     const { gate, lanes } = this.#settings;
-    return gate.run(() => compose(request, user, this.#guest.defaultWorkdir, lanes, signal));
+    return gate.run(() => composeFile(request, user, this.#guest.defaultWorkdir, lanes, signal));
   }
 
   #userOf(name: string): User {

@@ -2,7 +2,7 @@ import { mkdtemp, rmdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import process from 'node:process';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
-import { Place } from '../../linux/files/place.ts';
+import { PathHandle } from '../../linux/files/place.ts';
 import { removeTree } from '../../linux/files/remove-tree.ts';
 import type { Lanes } from '../../linux/lanes/lanes.ts';
 import { bytePath, joinBytes } from '../../linux/paths/byte-path.ts';
@@ -27,7 +27,7 @@ export async function move(
   signal: AbortSignal,
 ): Promise<Entry> {
   const { lanes } = entries;
-  using from = await about(source, () => Place.open(source, false, lanes));
+  using from = await about(source, () => PathHandle.open(source, false, lanes));
   // Before parents of the destination are created.
   const status = await about(source, () => from.status());
   if (!status) throw notFound(source);
@@ -48,16 +48,16 @@ export async function move(
 }
 
 /** A directory of another user can be renamed, but not moved to another directory: rename(2), EACCES. */
-async function assertMayLeave(from: Place, to: Place): Promise<void> {
+async function assertMayLeave(from: PathHandle, to: PathHandle): Promise<void> {
   if (from.owner === null) return;
   const [old, next] = await Promise.all([from.directoryStatus(), to.directoryStatus()]);
   if (old.dev !== next.dev || old.ino !== next.ino) await from.assertMayMove();
 }
 
 /** Opens the destination and creates its missing parents. */
-async function openDestination(path: string, user: User, lanes: Lanes): Promise<Place> {
+async function openDestination(path: string, user: User, lanes: Lanes): Promise<PathHandle> {
   try {
-    const place = await Place.open(path, false, lanes);
+    const place = await PathHandle.open(path, false, lanes);
     try {
       await place.makeParents(user);
       return place;
@@ -74,8 +74,8 @@ async function openDestination(path: string, user: User, lanes: Lanes): Promise<
 
 /** `shown`: source and destination in errors. */
 async function moveAcross(
-  from: Place,
-  to: Place,
+  from: PathHandle,
+  to: PathHandle,
   shown: readonly [string, string],
   lanes: Lanes,
   signal: AbortSignal,
@@ -96,14 +96,14 @@ async function moveAcross(
  * and the directory afterwards.
  */
 async function inStage(
-  place: Place,
+  place: PathHandle,
   shown: string,
   lanes: Lanes,
-  work: (staged: Place) => Promise<void>,
+  work: (staged: PathHandle) => Promise<void>,
 ): Promise<void> {
   const stage = await makeStage(place);
   try {
-    using staged = await Place.open(`${stage}/staged`, false, lanes);
+    using staged = await PathHandle.open(`${stage}/staged`, false, lanes);
     await assertPrivate(staged, shown);
     try {
       await work(staged);
@@ -116,7 +116,7 @@ async function inStage(
   }
 }
 
-async function removeAll(place: Place): Promise<void> {
+async function removeAll(place: PathHandle): Promise<void> {
   await removeTree(() => place.run(() => native.removeTree(place.path), { long: true }));
 }
 
@@ -126,7 +126,7 @@ function twice(work: () => Promise<void>): Promise<void> {
 }
 
 /** Creates a directory of mode 0700 beside the place. */
-async function makeStage(place: Place): Promise<string> {
+async function makeStage(place: PathHandle): Promise<string> {
   let isGivenUp = false;
   const make = async () => {
     const stage = await mkdtemp(`/proc/self/fd/${place.directory}/.envd-move-`);
@@ -142,7 +142,7 @@ async function makeStage(place: Place): Promise<string> {
 }
 
 /** The owner of the directory may have replaced the new one by another, or by a symbolic link. */
-async function assertPrivate(place: Place, shown: string): Promise<void> {
+async function assertPrivate(place: PathHandle, shown: string): Promise<void> {
   const { uid, mode } = await place.directoryStatus();
   if (uid === process.geteuid?.() && (mode & 0o777) === 0o700) return;
   throw new EnvdError('aborted', `temporary directory was replaced by another process: '${shown}'`);
@@ -152,7 +152,12 @@ async function assertPrivate(place: Place, shown: string): Promise<void> {
  * Does not remove an entry that has replaced the source meanwhile: it was not copied. A directory is first moved to
  * where nobody can exchange it for a directory of root's.
  */
-async function removeIfUnchanged(from: Place, inode: number, shown: string, lanes: Lanes): Promise<void> {
+async function removeIfUnchanged(
+  from: PathHandle,
+  inode: number,
+  shown: string,
+  lanes: Lanes,
+): Promise<void> {
   const now = await from.status();
   if (now?.ino !== inode) return;
   if (!now.isDirectory()) return from.unlink();
@@ -171,7 +176,7 @@ async function removeIfUnchanged(from: Place, inode: number, shown: string, lane
 }
 
 /** Whether the directory of `to` is in the tree at `from`; the copy would then recurse forever. */
-async function isInside(to: Place, from: Place): Promise<boolean> {
+async function isInside(to: PathHandle, from: PathHandle): Promise<boolean> {
   const above = await from.directoryPath();
   const source = joinBytes(above, from.name);
   const directory = await to.directoryPath();

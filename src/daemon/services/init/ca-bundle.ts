@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { mkdir, realpath, rm } from 'node:fs/promises';
 import { dirname, join as joinPath } from 'node:path';
 import { EnvdError } from '../../../base/errors.ts';
-import { readIfPresent, replaceFile } from '../../linux/files/text-file.ts';
+import { readIfPresent, replaceTextFile } from '../../linux/files/text-file.ts';
 import { subjectHash } from './subject-hash.ts';
 
 /** Where programs of a guest look for trusted certificates. */
@@ -155,5 +155,5 @@ function verify(block: string, index: number): void {
 async function write(path: string, content: string): Promise<void> {
   if (((await readIfPresent(path)) ?? '') === content) return;
   await mkdir(dirname(path), { recursive: true });
-  await replaceFile(path, content);
+  await replaceTextFile(path, content);
 }

@@ -1,9 +1,9 @@
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { SerialQueue } from '../../../base/exclusion.ts';
-import { readIfPresent, removeIfPresent, replaceFile } from '../../linux/files/text-file.ts';
+import { readIfPresent, removeIfPresent, replaceTextFile } from '../../linux/files/text-file.ts';
 import type { Guest } from '../guest/guest.ts';
-import type { Metadata } from './metadata.ts';
+import type { SandboxMetadata } from './metadata.ts';
 
 /**
  * Publishes the sandbox and template ids to programs of the guest: as environment variables of every process, and as
@@ -23,7 +23,7 @@ export class Identity {
   }
 
   /** Replaces the published ids; null removes one. */
-  async publish({ sandboxID, templateID }: Pick<Metadata, 'sandboxID' | 'templateID'>): Promise<void> {
+  async publish({ sandboxID, templateID }: Pick<SandboxMetadata, 'sandboxID' | 'templateID'>): Promise<void> {
     const prefix = this.#prefix;
     const names = {
       [`${prefix}_SANDBOX`]: 'true',
@@ -39,7 +39,7 @@ export class Identity {
     for (const [name, value] of Object.entries(names)) {
       const path = join(this.#directory, name);
       if (value === null) await removeIfPresent(path);
-      else if ((await readIfPresent(path)) !== value) await replaceFile(path, value);
+      else if ((await readIfPresent(path)) !== value) await replaceTextFile(path, value);
     }
   }
 }

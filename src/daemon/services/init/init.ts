@@ -31,7 +31,7 @@ export interface InitReport {
 }
 
 /** Whoever waits for a request to be applied. */
-export interface Caller {
+export interface WaitingCaller {
   /** Aborts when the client has gone. Made when it is first asked for: most calls wait for nothing. */
   readonly signal: AbortSignal;
 }
@@ -42,7 +42,7 @@ export interface InitCall {
   readonly report: InitReport;
   /** Whether a request with the same time was begun before. */
   readonly isRepeated: boolean;
-  readonly caller: Caller;
+  readonly caller: WaitingCaller;
   /** Time since the request arrived, in nanoseconds. */
   ageNs(): bigint;
 }
@@ -119,7 +119,7 @@ export class Init extends EventEmitter<{ progress: [] }> {
   async apply(
     request: InitRequest,
     report: InitReport = { freezeAudit: null },
-    caller: Caller = { signal: NEVER },
+    caller: WaitingCaller = { signal: NEVER },
   ): Promise<InitResult> {
     const arrived = monotonicMs();
     const ageNs = () => BigInt(Math.round((monotonicMs() - arrived) * 1e6));
@@ -167,7 +167,7 @@ export class Init extends EventEmitter<{ progress: [] }> {
   }
 
   /** Runs all that are wanted, or waits for those of earlier calls; returns the first failure. */
-  async #runLasting(request: InitRequest, stale: boolean, caller: Caller): Promise<EnvdError | null> {
+  async #runLasting(request: InitRequest, stale: boolean, caller: WaitingCaller): Promise<EnvdError | null> {
     const wanted = this.#lasting.flatMap(({ step, runs }) => {
       const what = stale && step.runs !== 'always' ? null : step.wanted(request);
       return what === null ? [] : [{ step, runs, key: JSON.stringify(what) }];

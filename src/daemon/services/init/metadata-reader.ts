@@ -4,7 +4,7 @@ import { limited, onAbort, untilAborted } from '../../../base/abort.ts';
 import { EnvdError } from '../../../base/errors.ts';
 import { debug } from '../../../base/program/debug.ts';
 import { Repeated } from '../../../base/repeated.ts';
-import { type Metadata, NO_METADATA } from './metadata.ts';
+import { NO_METADATA, type SandboxMetadata } from './metadata.ts';
 import { WaitingCalls } from './waiting-calls.ts';
 
 /** Longest wait of a caller of `check`, in milliseconds. */
@@ -30,15 +30,15 @@ const LONGEST_RETRY_MS = 5000;
 export interface MetadataReaderOptions {
   /** Whether there may be no service: then one that has never answered counts as none. */
   readonly isOptional: boolean;
-  read(signal: AbortSignal): Promise<Metadata>;
+  read(signal: AbortSignal): Promise<SandboxMetadata>;
   /** Called with each result before `check` returns. */
-  onRead(metadata: Metadata): Promise<void>;
+  onRead(metadata: SandboxMetadata): Promise<void>;
   /** Called with the first error of a series of failed background reads. */
   onFailure(error: unknown): void;
 }
 
 interface Reading {
-  readonly metadata: Metadata;
+  readonly metadata: SandboxMetadata;
   readonly startedNs: bigint;
   readonly endedNs: bigint;
 }
@@ -52,7 +52,7 @@ interface Waiting {
  * Reads the metadata periodically, and on demand for callers that need a current value, who share the reads. Emits `read` with
  * each result.
  */
-export class MetadataReader extends EventEmitter<{ read: [Metadata] }> implements Disposable {
+export class MetadataReader extends EventEmitter<{ read: [SandboxMetadata] }> implements Disposable {
   readonly #options: MetadataReaderOptions;
   readonly #stop = new AbortController();
   readonly #places = new WaitingCalls();
@@ -80,7 +80,7 @@ export class MetadataReader extends EventEmitter<{ read: [Metadata] }> implement
    * read after the call. Throws `unavailable` when that takes longer than 1 s or too many newer calls wait, the reason of
    * `gone`, and errors of `onRead`.
    */
-  async check(accepts: (metadata: Metadata) => boolean, gone: AbortSignal): Promise<boolean> {
+  async check(accepts: (metadata: SandboxMetadata) => boolean, gone: AbortSignal): Promise<boolean> {
     const arrivedNs = process.hrtime.bigint();
     const latest = this.#latest;
     if (latest && arrivedNs - latest.endedNs <= RECENT_NS && accepts(latest.metadata)) return true;

@@ -1,5 +1,5 @@
 import { isIPv4 } from 'node:net';
-import { type Route, routeNow, routeTo, setRouteTo } from '../../linux/network/default-route.ts';
+import { type KernelRoute, routeNow, routeTo, setRouteTo } from '../../linux/network/default-route.ts';
 
 /**
  * The route to the metadata service, which a program of the guest can break by accident, such as a VPN, or a bridge on
@@ -8,8 +8,8 @@ import { type Route, routeNow, routeTo, setRouteTo } from '../../linux/network/d
  */
 export class MetadataRoute {
   readonly #address: string;
-  #known: Route | null;
-  #repair: Promise<Route | null> | null = null;
+  #known: KernelRoute | null;
+  #repair: Promise<KernelRoute | null> | null = null;
 
   /** Null for a service that is not a link-local address, or without root: that is the guest's own affair. */
   static to({ hostname }: URL): MetadataRoute | null {
@@ -36,14 +36,14 @@ export class MetadataRoute {
    * Call it when the service has not answered. If its address now has no route, or another one, restores the route, for
    * this address alone, and returns it; null when nothing was wrong. Throws when it cannot be set.
    */
-  repair(): Promise<Route | null> {
+  repair(): Promise<KernelRoute | null> {
     this.#repair ??= this.#repairNow().finally(() => {
       this.#repair = null;
     });
     return this.#repair;
   }
 
-  async #repairNow(): Promise<Route | null> {
+  async #repairNow(): Promise<KernelRoute | null> {
     const known = this.#known;
     const current = await routeTo(this.#address);
     if (!known || isSame(known, current)) return null;
@@ -52,6 +52,6 @@ export class MetadataRoute {
   }
 }
 
-function isSame(a: Route, b: Route | null): boolean {
+function isSame(a: KernelRoute, b: KernelRoute | null): boolean {
   return a.device === b?.device && a.gateway === b.gateway;
 }

@@ -2,7 +2,7 @@ import { EnvdError, messageOf } from '../../../base/errors.ts';
 import { exchange } from '../../linux/network/http-exchange.ts';
 
 /** Response of the platform's metadata service; null: absent. */
-export interface Metadata {
+export interface SandboxMetadata {
   readonly sandboxID: string | null;
   readonly templateID: string | null;
   /** SHA-512 in hex of the access token that /init may set; the hash of the empty string allows resetting it. */
@@ -12,7 +12,7 @@ export interface Metadata {
 }
 
 /** The metadata of a platform without a metadata service. */
-export const NO_METADATA: Metadata = {
+export const NO_METADATA: SandboxMetadata = {
   sandboxID: null,
   templateID: null,
   accessTokenHash: null,
@@ -31,7 +31,7 @@ const TOKEN_TTL_S = 30;
  * (docs/decisions/017-metadata-and-logs.md). Throws `unavailable` if the service cannot be reached or its response is
  * invalid, and the reason of `signal`.
  */
-export async function readMetadata(url: URL, signal: AbortSignal): Promise<Metadata> {
+export async function readMetadata(url: URL, signal: AbortSignal): Promise<SandboxMetadata> {
   try {
     const ttl = { 'X-metadata-token-ttl-seconds': TOKEN_TTL_S, 'content-length': 0 };
     const session = await exchange(url, { method: 'PUT', path: TOKEN_PATH, headers: ttl }, signal);
@@ -46,10 +46,10 @@ export async function readMetadata(url: URL, signal: AbortSignal): Promise<Metad
 }
 
 /** Includes the members of older platforms. */
-type MemberName = keyof Metadata | 'instanceID' | 'envID';
+type MemberName = keyof SandboxMetadata | 'instanceID' | 'envID';
 
 /** Ignores unknown members. Errors do not quote the response, which is secret. */
-function parse(text: string): Metadata {
+function parse(text: string): SandboxMetadata {
   const members = parseObject(text);
   const member = (name: MemberName): string | null => {
     const value = members[name] ?? '';

@@ -3,7 +3,7 @@ import { isIP } from 'node:net';
 import { EnvdError, messageOf } from '../../../base/errors.ts';
 import { debug } from '../../../base/program/debug.ts';
 import { equalSecrets } from '../../../base/program/secrets.ts';
-import { readIfPresent, replaceFile } from '../../linux/files/text-file.ts';
+import { readIfPresent, replaceTextFile } from '../../linux/files/text-file.ts';
 import type { Guest } from '../guest/guest.ts';
 import type { FilesystemFreezer } from '../pause/filesystem-freezer.ts';
 import type { Freezer } from '../pause/freezer.ts';
@@ -220,5 +220,5 @@ async function writeHostsEntry(address: string, { file, name }: InitDependencies
   const current = (await readIfPresent(file)) ?? '';
   const kept = current.split('\n').filter((line) => line !== '' && !line.endsWith(MARK));
   const next = [...kept, `${address}\t${name} ${MARK}`, ''].join('\n');
-  if (next !== current) await replaceFile(file, next);
+  if (next !== current) await replaceTextFile(file, next);
 }

@@ -1,7 +1,7 @@
 import { closeSync, constants } from 'node:fs';
 import process from 'node:process';
 import { EnvdError } from '../../../base/errors.ts';
-import { Place } from '../../linux/files/place.ts';
+import { PathHandle } from '../../linux/files/place.ts';
 import { laneOf } from '../../linux/lanes/lane.ts';
 import { type Lanes, MAX_MOUNTS } from '../../linux/lanes/lanes.ts';
 import { pathBuffer } from '../../linux/paths/byte-path.ts';
@@ -57,7 +57,7 @@ function withThoseOn({ id }: Mount): number[] {
 /** Opens the root of the topmost mount, in no lane that waits for its server: with O_PATH that asks nothing of it. */
 async function openRoot({ path }: Mount, mounts: readonly number[], lanes: Lanes): Promise<number> {
   const slash = path.lastIndexOf('/');
-  using place = await Place.open(pathBuffer(path.slice(0, slash) || '/'), false, lanes);
+  using place = await PathHandle.open(pathBuffer(path.slice(0, slash) || '/'), false, lanes);
   await using parent = await place.openFile(O_PATH | constants.O_DIRECTORY);
   const name = pathBuffer(path.slice(slash + 1));
   const open = () =>

@@ -5,7 +5,7 @@ import process from 'node:process';
 import { EnvdError } from '../../../base/errors.ts';
 import { SerialQueue } from '../../../base/exclusion.ts';
 import { debug } from '../../../base/program/debug.ts';
-import { Place } from '../../linux/files/place.ts';
+import { PathHandle } from '../../linux/files/place.ts';
 import type { Lanes } from '../../linux/lanes/lanes.ts';
 import { bytePath } from '../../linux/paths/byte-path.ts';
 import { type Mount, mountIdOf, readMounts } from '../../linux/paths/mounts.ts';
@@ -163,7 +163,7 @@ export class Volumes {
     }
   }
 
-  async #bind(action: string, stage: string, { directory }: Place): Promise<Mount> {
+  async #bind(action: string, stage: string, { directory }: PathHandle): Promise<Mount> {
     const before = readMounts();
     const target = `/proc/${process.pid}/fd/${directory}/.`;
     await this.#run(action, this.#tools.bind, ['--no-canonicalize', '--bind', stage, target]);
@@ -198,8 +198,8 @@ async function doing(action: string, work: () => Promise<void>): Promise<void> {
 }
 
 /** Opens the directory at `path`; creates it if it is missing. */
-async function openMountPoint(path: string, lanes: Lanes): Promise<Place> {
-  const place = await about(path, () => Place.open(path, true, lanes));
+async function openMountPoint(path: string, lanes: Lanes): Promise<PathHandle> {
+  const place = await about(path, () => PathHandle.open(path, true, lanes));
   try {
     if (place.owner !== null) {
       const message = `path of a volume must not pass through a symbolic link of user ${place.owner}: '${path}'`;

@@ -5,7 +5,7 @@ import { EnvdError } from '../../../base/errors.ts';
 const LIMIT = 64;
 
 /** The place of a call that waits. */
-export interface Place extends Disposable {
+export interface WaitSlot extends Disposable {
   /** Aborts when the client has gone, and when a newer call has taken the place. */
   readonly signal: AbortSignal;
 }
@@ -19,7 +19,7 @@ export class WaitingCalls {
   readonly #waiting = new Set<() => void>();
 
   /** `gone` aborts when the client disconnects. */
-  enter(gone: AbortSignal): Place {
+  enter(gone: AbortSignal): WaitSlot {
     const ended = new AbortController();
     const displace = () =>
       ended.abort(new EnvdError('unavailable', `more than ${LIMIT} calls are waiting: try again`));

@@ -7,7 +7,7 @@ import { Durations } from '../../../base/tally.ts';
 import { Cgroup } from '../../linux/cgroups/cgroup2.ts';
 import { type Candidate, hierarchyCandidates } from './candidates.ts';
 import { FrozenRecord, WATCHDOG_MS, Watchdog } from './recovery.ts';
-import { auditHierarchy, type FreezeAudit, freezeAll, observe, survey, thawAll } from './sweep.ts';
+import { auditHierarchy, type FreezeAudit, freezeAll, observeFreeze, survey, thawAll } from './sweep.ts';
 
 /** `legacy`: the cgroups `user` and `ptys`; `hierarchy`: all cgroups except the daemon's own and the allowlist. */
 export type FreezeMode = 'legacy' | 'hierarchy';
@@ -193,11 +193,11 @@ export class Freezer implements Disposable {
     requested: readonly Cgroup[],
     maxWaitMs: number,
     signal: AbortSignal,
-  ): ReturnType<typeof observe> {
+  ): ReturnType<typeof observeFreeze> {
     this.#wait = new AbortController();
     const removeListener = onAbort(signal, () => this.#wait?.abort(signal.reason));
     try {
-      return await observe(requested, maxWaitMs, this.#wait.signal);
+      return await observeFreeze(requested, maxWaitMs, this.#wait.signal);
     } finally {
       removeListener();
       this.#wait = null;

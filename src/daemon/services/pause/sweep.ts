@@ -3,7 +3,7 @@ import { monotonicMs } from '../../../base/monotonic.ts';
 import { type Cgroup, hasVanished } from '../../linux/cgroups/cgroup2.ts';
 import type { Candidate } from './candidates.ts';
 
-export interface Survey {
+export interface CgroupSurvey {
   readonly visited: number;
   readonly allowlisted: number;
   readonly truncated: boolean;
@@ -20,7 +20,7 @@ export function survey(
   candidates: Iterable<Candidate>,
   maxCgroups: number,
   isOurs: (cgroup: Cgroup) => boolean,
-): Survey {
+): CgroupSurvey {
   const targets: Cgroup[] = [];
   let allowlisted = 0;
   let preFrozen = 0;
@@ -93,7 +93,7 @@ const INTERVAL_MS = 1;
  * Reads the state of the cgroups, immediately and then every millisecond, until all are frozen or `maxWaitMs` have
  * passed. Throws the reason of `signal` when it aborts; the freeze stays requested.
  */
-export async function observe(
+export async function observeFreeze(
   cgroups: readonly Cgroup[],
   maxWaitMs: number,
   signal: AbortSignal,

@@ -15,7 +15,7 @@ export interface Engines {
  * Observes a directory, and the network file systems mounted below it; tells `sink` what changes until it is disposed of.
  * Resolves when everything is watched. Throws as `LocalWatch.start` and `NetworkProcess.watch` do.
  */
-export async function observe(
+export async function observeDirectory(
   { kernel, processes }: Engines,
   root: WatchRoot,
   recursive: boolean,

@@ -1,7 +1,7 @@
 import { constants } from 'node:fs';
 import { readlink } from 'node:fs/promises';
 import { EnvdError } from '../../../base/errors.ts';
-import { Place } from '../../linux/files/place.ts';
+import { PathHandle } from '../../linux/files/place.ts';
 import type { Lanes } from '../../linux/lanes/lanes.ts';
 import { type BytePath, bytePath, displayPath, pathBuffer } from '../../linux/paths/byte-path.ts';
 import { isOnNetwork, type Mount, type MountTable, mountOf, mountsBelow } from '../../linux/paths/mounts.ts';
@@ -89,7 +89,7 @@ async function resolve(
   shown: string,
   lanes: Lanes,
 ): Promise<{ resolved: BytePath; owner: number | null; isNetwork: boolean }> {
-  using place = await Place.open(pathBuffer(path), true, lanes);
+  using place = await PathHandle.open(pathBuffer(path), true, lanes);
   const status = await place.status();
   if (!status) throw new EnvdError('not_found', `path not found: '${shown}'`);
   if (!status.isDirectory()) throw new EnvdError('invalid_argument', `path is not a directory: '${shown}'`);

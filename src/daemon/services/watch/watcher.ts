@@ -6,7 +6,7 @@ import { about } from '../../linux/system/errno.ts';
 import type { WatchEvent, WatchSink } from './local/event.ts';
 import { KernelWatches } from './local/kernel-watches.ts';
 import { NetworkProcesses } from './network/process.ts';
-import { observe } from './observer.ts';
+import { observeDirectory } from './observer.ts';
 import { Backlog, Outbox } from './outbox.ts';
 import { PathWatch } from './path-watch.ts';
 import { findRoot, findRootAgain, type WatchRoot } from './root.ts';
@@ -78,7 +78,7 @@ export class Watcher implements Disposable {
       outbox,
       mounts,
       observe: (visible: WatchRoot, sink: WatchSink, starting?: AbortSignal) =>
-        observe(engines, visible, recursive, sink, starting),
+        observeDirectory(engines, visible, recursive, sink, starting),
       findAgain: (visible: WatchRoot) => findRootAgain(visible, rootOptions),
     };
     const watch = await about(path, () => PathWatch.start(options, signal));

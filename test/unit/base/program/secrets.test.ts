@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { equalSecrets, headerOf, isInHeader } from '../../../../src/base/program/secrets.ts';
+import { equalSecrets, headerOfSecret, isInHeader } from '../../../../src/base/program/secrets.ts';
 
 test.each([
   ['', '', true],
@@ -16,7 +16,7 @@ test.each([
 test.each([
   ['token', 'token', true],
   ['tök', 'tök', true],
-  ['tök€', headerOf('tök€'), true],
+  ['tök€', headerOfSecret('tök€'), true],
   ['tök', 'tok', false],
   ['tök€', 'tök\u00ac', false],
 ])('%j is in the header %j: %s', (secret, header, is) => {

@@ -14,7 +14,7 @@ const ROOM = 2 * (LARGE_BATCH_BYTES - BATCH_BYTES);
  * reader uses the last one. To end early does not destroy the stream, which may be the request, and leaves it paused.
  * `room`: the bytes that all uploads together may keep for batches of more than 64 KiB. Throws as `bodyError` does.
  */
-export class Batches implements AsyncIterableIterator<Buffer[]> {
+export class ContentBatches implements AsyncIterableIterator<Buffer[]> {
   readonly #source: Readable;
   readonly #room: Allowance;
   #stopWaiting: () => void = () => {};

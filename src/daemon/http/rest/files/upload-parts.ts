@@ -3,9 +3,9 @@ import type { FastifyRequest } from 'fastify';
 import type { Allowance } from '../../../../base/allowance.ts';
 import { EnvdError, HttpError } from '../../../../base/errors.ts';
 import { requirePathLength } from '../../../linux/paths/paths.ts';
-import type { Metadata } from '../../../services/files/entries/metadata.ts';
+import type { MetadataValues } from '../../../services/files/entries/metadata.ts';
 import type { UploadPart } from '../../../services/files/uploads/upload.ts';
-import { Batches } from './batches.ts';
+import { ContentBatches } from './batches.ts';
 import { RequestBody } from './body.ts';
 import { type Part, partsOf } from './multipart.ts';
 
@@ -38,7 +38,7 @@ export function mediaTypeOf({ headers }: FastifyRequest): string {
 
 /**
  * The files in the body of a request, one after the other; `path`: from the query, empty when absent; `room`: see
- * `Batches`. At the end the rest of the body is discarded. Throws after the last file when a digest does not match.
+ * `ContentBatches`. At the end the rest of the body is discarded. Throws after the last file when a digest does not match.
  */
 export async function* uploadedParts(
   request: FastifyRequest,
@@ -57,7 +57,7 @@ export async function* uploadedParts(
 
 function rawPart({ stream, length }: RequestBody, path: string, room: Allowance): UploadPart {
   if (path === '') throw new EnvdError('invalid_argument', `path is required with ${RAW}`);
-  return { path, length, content: new Batches(stream, room) };
+  return { path, length, content: new ContentBatches(stream, room) };
 }
 
 async function* formFiles(
@@ -73,7 +73,7 @@ async function* formFiles(
     const destination = destinationOf(part, path);
     if (destination === null) continue;
     response.add(destination);
-    yield { path: destination, length: null, content: new Batches(part.content, room) };
+    yield { path: destination, length: null, content: new ContentBatches(part.content, room) };
   }
   if (!names.has(FILE)) throw new EnvdError('invalid_argument', withoutFile([...names]));
 }
@@ -107,7 +107,7 @@ function destinationOf({ name, fileName = '' }: Part, path: string): string | nu
 const METADATA = 'x-metadata-';
 
 /** The metadata in `X-Metadata-<key>` headers; keys in lower case, empty ones ignored; the first value if one repeats. */
-export function metadataOf(request: IncomingMessage): Metadata {
+export function metadataOf(request: IncomingMessage): MetadataValues {
   // Most requests have none; `headersDistinct` is made on demand.
   if (!Object.keys(request.headers).some((name) => name.startsWith(METADATA))) return {};
   const metadata = new Map<string, string>();

@@ -4,7 +4,7 @@ import { basename } from 'node:path';
 import { type Attribute, type RawEntry, readRawEntry } from '../../../linux/files/entries.ts';
 import type { Lanes } from '../../../linux/lanes/lanes.ts';
 import { encodeName } from '../../../linux/paths/names.ts';
-import type { Names, UserDatabase } from '../../../linux/system/users.ts';
+import type { AccountNames, UserDatabase } from '../../../linux/system/users.ts';
 import { permissionString } from './permissions.ts';
 
 /**
@@ -60,7 +60,7 @@ export function describe(
   raw: RawEntry,
   name: string,
   path: string,
-  { names, metadataPrefix }: { readonly names: Names; readonly metadataPrefix: string },
+  { names, metadataPrefix }: { readonly names: AccountNames; readonly metadataPrefix: string },
 ): Entry {
   return {
     name,

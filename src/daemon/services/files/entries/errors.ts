@@ -1,5 +1,5 @@
 import { EnvdError, isSystemError, type SystemError } from '../../../../base/errors.ts';
-import { Place } from '../../../linux/files/place.ts';
+import { PathHandle } from '../../../linux/files/place.ts';
 import type { Lanes } from '../../../linux/lanes/lanes.ts';
 import { isOutOfSpace } from '../../../linux/system/errno.ts';
 
@@ -25,7 +25,7 @@ export async function noSpace(
 /** Whether creating a file or directory failed because no inodes are left. */
 async function lacksInodes({ syscall }: SystemError, path: string, lanes: Lanes): Promise<boolean> {
   if (!['open', 'mkdir'].includes(syscall)) return false;
-  using place = await Place.open(path, true, lanes);
+  using place = await PathHandle.open(path, true, lanes);
   const { files, ffree } = await place.statfs();
   return files > 0 && ffree === 0;
 }

@@ -2,7 +2,7 @@ import { constants } from 'node:fs';
 import { setImmediate } from 'node:timers/promises';
 import { EnvdError, isSystemError } from '../../../../base/errors.ts';
 import { DirectoryListing, type RawEntry } from '../../../linux/files/entries.ts';
-import { Place } from '../../../linux/files/place.ts';
+import { PathHandle } from '../../../linux/files/place.ts';
 import { type BytePath, bytePath, joinBytes } from '../../../linux/paths/byte-path.ts';
 import { encodeName } from '../../../linux/paths/names.ts';
 import { explain } from '../../../linux/system/errno.ts';
@@ -87,7 +87,7 @@ async function listError(error: unknown, path: string, source: EntrySource): Pro
 
 async function exists(path: string, { lanes }: EntrySource): Promise<boolean> {
   try {
-    using place = await Place.open(path, false, lanes);
+    using place = await PathHandle.open(path, false, lanes);
     return (await place.status()) !== null;
   } catch {
     return false;

@@ -1,5 +1,5 @@
 import { EnvdError, isSystemError } from '../../../../base/errors.ts';
-import { Place } from '../../../linux/files/place.ts';
+import { PathHandle } from '../../../linux/files/place.ts';
 import type { Lanes } from '../../../linux/lanes/lanes.ts';
 import { about } from '../../../linux/system/errno.ts';
 import type { User } from '../../../linux/system/users.ts';
@@ -20,7 +20,7 @@ export async function makeDir(path: string, user: User, entries: EntrySource): P
 /** Returns false when the directory exists already. */
 async function make(path: string, user: User, lanes: Lanes): Promise<boolean> {
   try {
-    using place = await Place.open(path, false, lanes);
+    using place = await PathHandle.open(path, false, lanes);
     return await place.makeDirectory(user);
   } catch (error) {
     if (!isSystemError(error, 'ENOTDIR')) throw error;
@@ -31,7 +31,7 @@ async function make(path: string, user: User, lanes: Lanes): Promise<boolean> {
 
 async function isDirectory(path: string, lanes: Lanes): Promise<boolean> {
   try {
-    using place = await Place.open(path, true, lanes);
+    using place = await PathHandle.open(path, true, lanes);
     return (await place.status())?.isDirectory() ?? false;
   } catch (error) {
     if (isSystemError(error, 'ETIMEDOUT')) throw error;

@@ -3,11 +3,11 @@ import type { OpenFile } from '../../../linux/files/open-file.ts';
 import { Attributes } from '../../../linux/files/xattr.ts';
 
 /** Metadata of a file: values by key, without the prefix, in the order of the file system. */
-export type Metadata = Readonly<Record<string, string>>;
+export type MetadataValues = Readonly<Record<string, string>>;
 
 /** Metadata to store as extended attributes. */
 export interface FileMetadata {
-  readonly values: Metadata;
+  readonly values: MetadataValues;
   /** Prefix of the attribute names, such as `user.svc.`; other attributes are not touched. */
   readonly prefix: string;
 }
@@ -66,7 +66,7 @@ export async function replaceMetadata(file: OpenFile, { values, prefix }: FileMe
 /** Values by key. */
 type Encoded = ReadonlyMap<string, Buffer>;
 
-function encode(metadata: Metadata): Encoded {
+function encode(metadata: MetadataValues): Encoded {
   return new Map(Object.entries(metadata).map(([key, value]) => [key, Buffer.from(value)]));
 }
 

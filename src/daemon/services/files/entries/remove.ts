@@ -11,7 +11,7 @@ import { native } from '../../../linux/system/native.ts';
  * Removes `path` and everything below it, without following symbolic links. A missing path is not an error. When `signal`
  * aborts, what is left stays. Throws `invalid_argument` for `/`.
  */
-export async function remove(path: string, lanes: Lanes, signal: AbortSignal): Promise<void> {
+export async function removeAt(path: string, lanes: Lanes, signal: AbortSignal): Promise<void> {
   if (path === '/') throw new EnvdError('invalid_argument', "cannot remove the root directory: '/'");
   try {
     const name = decodeName(path);

@@ -1,7 +1,7 @@
 import { constants } from 'node:fs';
 import { EnvdError, isSystemError } from '../../../../base/errors.ts';
 import { DirectoryWriter } from '../../../linux/files/directory-writer.ts';
-import { Place } from '../../../linux/files/place.ts';
+import { PathHandle } from '../../../linux/files/place.ts';
 import type { Lanes } from '../../../linux/lanes/lanes.ts';
 import { O_PATH } from '../../../linux/paths/open-flags.ts';
 import { explain } from '../../../linux/system/errno.ts';
@@ -50,7 +50,7 @@ export class Archives {
 
 async function openTarget(path: string, user: User, lanes: Lanes): Promise<DirectoryWriter> {
   try {
-    using place = await Place.open(path, true, lanes);
+    using place = await PathHandle.open(path, true, lanes);
     await place.makeDirectory(user);
     const flags = constants.O_DIRECTORY | O_PATH;
     return new DirectoryWriter(await place.openFile(flags, '.'), place.owner);

@@ -1,17 +1,17 @@
 import { constants, type Stats } from 'node:fs';
 import { EnvdError, isSystemError } from '../../../../base/errors.ts';
 import type { OpenFile } from '../../../linux/files/open-file.ts';
-import type { Place } from '../../../linux/files/place.ts';
+import type { PathHandle } from '../../../linux/files/place.ts';
 import { O_PATH } from '../../../linux/paths/open-flags.ts';
 import { native } from '../../../linux/system/native.ts';
 import { type FileVersion, versionOf } from '../entries/file-change.ts';
 import { isEmpty, replaceMetadata } from '../entries/metadata.ts';
 import type { FileContext } from './context.ts';
-import { replaceFile } from './replace-file.ts';
+import { replaceByStaged } from './replace-file.ts';
 import { StagedFile } from './staged-file.ts';
 
 /** Content that can be written over a file. */
-export interface Content {
+export interface WritableContent {
   /** In bytes. */
   readonly size: number;
   /** Writes all of it to an open file, from `offset` on, or at the end of one that is open with O_APPEND. */
@@ -19,7 +19,7 @@ export interface Content {
 }
 
 export interface Destination {
-  readonly place: Place;
+  readonly place: PathHandle;
   /** The path in errors. */
   readonly path: string;
   /** Whether the file existed when the upload began. */
@@ -38,7 +38,7 @@ const MAX_ATTEMPTS = 16;
  * one keeps its inode, hard links and mode except set-id bits, unless it is a program that is running, which is replaced.
  * Returns whether the metadata was stored. Throws `aborted` after 16 attempts.
  */
-export async function commit(staged: StagedFile, destination: Destination): Promise<boolean> {
+export async function publish(staged: StagedFile, destination: Destination): Promise<boolean> {
   const steps = destination.exists ? [overwrite, create] : [create, overwrite];
   for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
     for (const step of steps) {
@@ -90,7 +90,7 @@ async function complete(
  * Overwrites the file at the destination with `content`. Returns whether the metadata was stored; null if the
  * destination does not exist. Throws `invalid_argument` if it is not a regular file.
  */
-export async function overwrite(content: Content, destination: Destination): Promise<boolean | null> {
+export async function overwrite(content: WritableContent, destination: Destination): Promise<boolean | null> {
   const isWhole = destination.context.change.placement === 'whole';
   try {
     await using target = await openExisting(destination);
@@ -119,13 +119,13 @@ async function replaceProgram(staged: StagedFile, destination: Destination): Pro
   return shared.overwrites.run(`${previous.dev}:${previous.ino}`, async () => {
     if (change.assertExpected) change.assertExpected(await versionAt(place));
     const carriesMetadata = await complete(staged, context);
-    await replaceFile(staged, place, { mode: change.mode ?? previous.mode }, user);
+    await replaceByStaged(staged, place, { mode: change.mode ?? previous.mode }, user);
     return carriesMetadata;
   });
 }
 
 /** What is at the place; null when there is nothing. */
-export async function versionAt(place: Place): Promise<FileVersion | null> {
+export async function versionAt(place: PathHandle): Promise<FileVersion | null> {
   if (place.isBelowMissing) return null;
   try {
     await using file = await place.openFile(O_PATH);
@@ -152,7 +152,11 @@ async function openExisting({ place, context: { change } }: Destination): Promis
 }
 
 /** Everything that may fail with ENOSPC comes first, so that the old content is kept then. */
-async function replace(target: OpenFile, content: Content, destination: Destination): Promise<boolean> {
+async function replace(
+  target: OpenFile,
+  content: WritableContent,
+  destination: Destination,
+): Promise<boolean> {
   const { place, path } = destination;
   const { metadata, change, durable } = destination.context;
   const before = await target.stat();

@@ -2,13 +2,13 @@ import { constants, type Stats } from 'node:fs';
 import { basename } from 'node:path';
 import { EnvdError, isSystemError } from '../../../../base/errors.ts';
 import type { OpenFile } from '../../../linux/files/open-file.ts';
-import { Place } from '../../../linux/files/place.ts';
+import { PathHandle } from '../../../linux/files/place.ts';
 import type { Lanes } from '../../../linux/lanes/lanes.ts';
 import { resolvePath } from '../../../linux/paths/paths.ts';
 import { explain, isOutOfSpace } from '../../../linux/system/errno.ts';
 import type { User } from '../../../linux/system/users.ts';
 import { noSpace } from '../entries/errors.ts';
-import { replaceFile } from './replace-file.ts';
+import { replaceByStaged } from './replace-file.ts';
 import { StagedFile } from './staged-file.ts';
 import type { UploadedFile } from './upload.ts';
 
@@ -29,7 +29,7 @@ interface Source {
  * missing source; `aborted` for one that was replaced meanwhile; `no_space`. When `signal` aborts, nothing more is done: the
  * destination and the sources stay as they were or, if the destination has its name already, the sources that are left.
  */
-export async function compose(
+export async function composeFile(
   request: ComposeRequest,
   user: User,
   defaultWorkdir: string | null,
@@ -52,14 +52,14 @@ export async function compose(
 
 async function describeSource(path: string, lanes: Lanes): Promise<Source> {
   const status = await aboutSource(path, async () => {
-    using place = await Place.open(path, true, lanes);
+    using place = await PathHandle.open(path, true, lanes);
     return await place.status();
   });
   if (!status) throw new EnvdError('not_found', `source '${path}' does not exist`);
   if (!status.isFile()) throw new EnvdError('invalid_argument', `source '${path}' is not a regular file`);
   // It is removed at the end, when it is too late to refuse.
   await aboutSource(path, async () => {
-    using place = await Place.open(path, false, lanes);
+    using place = await PathHandle.open(path, false, lanes);
     await place.assertMayChange();
   });
   return { path, status };
@@ -74,7 +74,7 @@ async function writeDestination(
 ): Promise<void> {
   const length = sources.reduce((sum, { status }) => sum + status.size, 0);
   try {
-    using place = await Place.open(path, true, lanes);
+    using place = await PathHandle.open(path, true, lanes);
     const previous = await checkDestination(place, path, sources);
     await using staged = (await StagedFile.open(place)) ?? (await StagedFile.openNamed(place, user));
     for (const source of sources) {
@@ -82,7 +82,7 @@ async function writeDestination(
       await append(staged, source, lanes);
     }
     signal.throwIfAborted();
-    await replaceFile(staged, place, previous, user);
+    await replaceByStaged(staged, place, previous, user);
   } catch (error) {
     throw isOutOfSpace(error) ? await noSpace(length, path, error, lanes) : explain(error, path, 'make');
   }
@@ -90,7 +90,7 @@ async function writeDestination(
 
 /** Status of the destination, or null. Throws `invalid_argument` if it cannot be replaced. */
 async function checkDestination(
-  place: Place,
+  place: PathHandle,
   shown: string,
   sources: readonly Source[],
 ): Promise<Stats | null> {
@@ -106,7 +106,7 @@ async function checkDestination(
 
 async function append(staged: StagedFile, { path, status }: Source, lanes: Lanes): Promise<void> {
   await using file = await aboutSource(path, async () => {
-    using place = await Place.open(path, true, lanes);
+    using place = await PathHandle.open(path, true, lanes);
     return await place.openFile(constants.O_RDONLY | constants.O_NONBLOCK);
   });
   await assertUnchanged(path, file, status);
@@ -121,10 +121,10 @@ async function assertUnchanged(path: string, file: OpenFile, status: Stats): Pro
 /** Removes the source, or the symbolic link to it, unless it was replaced: another file was not copied. */
 async function removeSource({ path, status }: Source, lanes: Lanes): Promise<void> {
   try {
-    using place = await Place.open(path, false, lanes);
+    using place = await PathHandle.open(path, false, lanes);
     await place.assertMayChange();
     // Last, so that no look-up is between it and the removal.
-    using target = await Place.open(path, true, lanes);
+    using target = await PathHandle.open(path, true, lanes);
     const now = await target.status();
     if (now && isSameFile(now, status)) await place.unlink();
   } catch (error) {

@@ -1,6 +1,6 @@
 import { constants } from 'node:fs';
 import { dirname } from 'node:path';
-import { Place } from '../../../linux/files/place.ts';
+import { PathHandle } from '../../../linux/files/place.ts';
 import type { Lanes } from '../../../linux/lanes/lanes.ts';
 import { type BytePath, displayPath, pathBuffer } from '../../../linux/paths/byte-path.ts';
 import { about } from '../../../linux/system/errno.ts';
@@ -20,7 +20,7 @@ export async function syncDirectories(paths: Iterable<BytePath>, lanes: Lanes): 
 }
 
 async function syncDirectory(path: BytePath, lanes: Lanes): Promise<void> {
-  using place = await Place.open(pathBuffer(path), false, lanes);
+  using place = await PathHandle.open(pathBuffer(path), false, lanes);
   await using directory = await place.openFile(constants.O_RDONLY | constants.O_DIRECTORY);
   await directory.sync();
 }

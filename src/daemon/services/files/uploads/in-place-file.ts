@@ -1,7 +1,7 @@
 import { constants } from 'node:fs';
 import { isSystemError } from '../../../../base/errors.ts';
 import type { OpenFile } from '../../../linux/files/open-file.ts';
-import type { Place } from '../../../linux/files/place.ts';
+import type { PathHandle } from '../../../linux/files/place.ts';
 import { writeFully } from '../../../linux/files/write-fully.ts';
 import type { User } from '../../../linux/system/users.ts';
 import type { FileChange } from '../entries/file-change.ts';
@@ -15,7 +15,7 @@ const { O_WRONLY, O_TRUNC, O_APPEND, O_CREAT, O_EXCL, O_NONBLOCK, O_NOCTTY } = c
  * most are kernel interfaces, not users' files.
  */
 export class InPlaceFile implements AsyncDisposable {
-  readonly #place: Place;
+  readonly #place: PathHandle;
   readonly #user: User;
   readonly #change: FileChange;
   #file: OpenFile | null = null;
@@ -25,7 +25,7 @@ export class InPlaceFile implements AsyncDisposable {
   /** The size to restore when the upload breaks off; null: what was written stays. */
   #sizeBefore: number | null = null;
 
-  constructor(place: Place, user: User, change: FileChange) {
+  constructor(place: PathHandle, user: User, change: FileChange) {
     this.#place = place;
     this.#user = user;
     this.#change = change;

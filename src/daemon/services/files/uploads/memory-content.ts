@@ -2,7 +2,7 @@ import type { Allowance } from '../../../../base/allowance.ts';
 import type { OpenFile } from '../../../linux/files/open-file.ts';
 import { writeFully } from '../../../linux/files/write-fully.ts';
 import { isNoSpace } from '../entries/errors.ts';
-import type { Content } from './commit.ts';
+import type { WritableContent } from './commit.ts';
 
 /** Maximum content of one file in memory, in bytes. */
 const MAX_IN_MEMORY = 1024 * 1024;
@@ -11,7 +11,7 @@ const MAX_IN_MEMORY = 1024 * 1024;
  * Content that cannot be staged because the disk is full, in memory until it is complete and can overwrite the existing
  * file. If it grows too large, writing throws `cause`, the reason why it could not be staged.
  */
-export class MemoryContent implements Content, AsyncDisposable {
+export class MemoryContent implements WritableContent, AsyncDisposable {
   readonly cause: unknown;
   readonly #memory: Allowance;
   /** Bytes reserved of the allowance. */

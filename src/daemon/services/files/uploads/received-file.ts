@@ -1,13 +1,13 @@
 import type { Stats } from 'node:fs';
 import { freeBuffer } from '../../../../base/buffers.ts';
 import { EnvdError, isSystemError } from '../../../../base/errors.ts';
-import { Place } from '../../../linux/files/place.ts';
+import { PathHandle } from '../../../linux/files/place.ts';
 import type { BytePath } from '../../../linux/paths/byte-path.ts';
 import { explain, isOutOfSpace } from '../../../linux/system/errno.ts';
 import { noSpace } from '../entries/errors.ts';
 import { REPLACE } from '../entries/file-change.ts';
 import { isEmpty } from '../entries/metadata.ts';
-import { commit, overwrite, versionAt } from './commit.ts';
+import { overwrite, publish, versionAt } from './commit.ts';
 import type { FileContext } from './context.ts';
 import { InPlaceFile } from './in-place-file.ts';
 import { MemoryContent } from './memory-content.ts';
@@ -19,7 +19,7 @@ const SMALL_BYTES = 64 * 1024;
 const SMALL_PIECES = 16;
 
 interface OpenedFile {
-  readonly place: Place;
+  readonly place: PathHandle;
   /** Whether the file existed when the upload began. */
   readonly exists: boolean;
   file: StagedFile | MemoryContent | InPlaceFile;
@@ -110,7 +110,7 @@ export class ReceivedFile implements AsyncDisposable {
   /** Opens the file, and writes what was kept in memory. */
   async #open(): Promise<OpenedFile> {
     if (this.#opened) return this.#opened;
-    const place = await Place.open(this.path, true, this.#context.shared.lanes);
+    const place = await PathHandle.open(this.path, true, this.#context.shared.lanes);
     try {
       this.#opened = await this.#openAt(place);
     } catch (error) {
@@ -123,7 +123,7 @@ export class ReceivedFile implements AsyncDisposable {
     return this.#opened;
   }
 
-  async #openAt(place: Place): Promise<OpenedFile> {
+  async #openAt(place: PathHandle): Promise<OpenedFile> {
     const { change, user } = this.#context;
     const status = await place.status();
     if (status?.isDirectory()) throw new EnvdError('invalid_argument', `path is a directory: ${this.path}`);
@@ -158,7 +158,7 @@ export class ReceivedFile implements AsyncDisposable {
     let content = file;
     if (content instanceof StagedFile) {
       try {
-        return await commit(content, destination);
+        return await publish(content, destination);
       } catch (error) {
         // Without the staged copy there may be enough space for the growth of the file.
         content = await this.#moveToMemory(opened, error);
@@ -202,7 +202,7 @@ export class ReceivedFile implements AsyncDisposable {
 }
 
 /** A program that is running cannot be written to, but replaced. */
-async function assertMayStore(place: Place, status: Stats | null): Promise<void> {
+async function assertMayStore(place: PathHandle, status: Stats | null): Promise<void> {
   try {
     await place.assertMayWrite(status);
   } catch (error) {

@@ -1,6 +1,6 @@
 import type { Stats } from 'node:fs';
 import { EnvdError, isSystemError } from '../../../../base/errors.ts';
-import type { Place } from '../../../linux/files/place.ts';
+import type { PathHandle } from '../../../linux/files/place.ts';
 import type { User } from '../../../linux/system/users.ts';
 import type { StagedFile } from './staged-file.ts';
 
@@ -10,9 +10,9 @@ const MAX_ATTEMPTS = 16;
  * Publishes the staged file atomically, replacing a file `previous`, whose mode is kept. Its other hard links keep the
  * old content. Throws `aborted` after 16 attempts.
  */
-export async function replaceFile(
+export async function replaceByStaged(
   staged: StagedFile,
-  place: Place,
+  place: PathHandle,
   previous: Pick<Stats, 'mode'> | null,
   user: User,
 ): Promise<void> {

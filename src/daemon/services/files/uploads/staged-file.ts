@@ -2,7 +2,7 @@ import { constants } from 'node:fs';
 import { EnvdError } from '../../../../base/errors.ts';
 import { copyContent } from '../../../linux/files/copy-content.ts';
 import type { OpenFile } from '../../../linux/files/open-file.ts';
-import type { Place } from '../../../linux/files/place.ts';
+import type { PathHandle } from '../../../linux/files/place.ts';
 import { writeFully } from '../../../linux/files/write-fully.ts';
 import { uniqueId } from '../../../linux/system/unique-id.ts';
 import type { User } from '../../../linux/system/users.ts';
@@ -13,12 +13,12 @@ import type { User } from '../../../linux/system/users.ts';
  */
 export class StagedFile implements AsyncDisposable {
   readonly file: OpenFile;
-  readonly #place: Place;
+  readonly #place: PathHandle;
   /** Temporary name in the place's directory, until it is renamed. */
   #temporary: string | null;
   #size = 0;
 
-  private constructor(file: OpenFile, place: Place, temporary: string | null) {
+  private constructor(file: OpenFile, place: PathHandle, temporary: string | null) {
     this.file = file;
     this.#place = place;
     this.#temporary = temporary;
@@ -28,13 +28,13 @@ export class StagedFile implements AsyncDisposable {
    * Opens an unnamed file in the destination's directory or its nearest existing ancestor. Null where the file system
    * does not support O_TMPFILE.
    */
-  static async open(place: Place): Promise<StagedFile | null> {
+  static async open(place: PathHandle): Promise<StagedFile | null> {
     const file = await place.openUnnamed();
     return file && new StagedFile(file, place, null);
   }
 
   /** The same under a temporary name, for file systems without O_TMPFILE. */
-  static async openNamed(place: Place, user: User): Promise<StagedFile> {
+  static async openNamed(place: PathHandle, user: User): Promise<StagedFile> {
     await place.makeParents(user);
     const temporary = temporaryName();
     const flags = constants.O_RDWR | constants.O_CREAT | constants.O_EXCL;

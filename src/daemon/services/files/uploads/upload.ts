@@ -2,7 +2,7 @@ import { basename } from 'node:path';
 import { EnvdError, type ErrorKind } from '../../../../base/errors.ts';
 import { debug } from '../../../../base/program/debug.ts';
 import { resolvePath } from '../../../linux/paths/paths.ts';
-import { type Metadata, validateMetadata } from '../entries/metadata.ts';
+import { type MetadataValues, validateMetadata } from '../entries/metadata.ts';
 import type { FileContext } from './context.ts';
 import { syncDirectories } from './durability.ts';
 import { ReceivedFile } from './received-file.ts';
@@ -27,7 +27,7 @@ export interface UploadedFile {
   readonly path: string;
   readonly name: string;
   readonly type: 'file';
-  readonly metadata?: Metadata;
+  readonly metadata?: MetadataValues;
 }
 
 /**

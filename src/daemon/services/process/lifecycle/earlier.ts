@@ -1,6 +1,6 @@
 import { closeSync } from 'node:fs';
 import type { PipePoller } from '../../../linux/processes/pipe-ends.ts';
-import type { InFlight } from '../../../linux/processes/read-buffer.ts';
+import type { LeftBytes } from '../../../linux/processes/read-buffer.ts';
 import { followProcess, type Spawned, UNKNOWN_EXIT } from '../../../linux/processes/spawn.ts';
 import type { Leaf, LeavesState } from '../cgroups/leaf.ts';
 import { takeOverChannels } from '../output/channels.ts';
@@ -24,7 +24,7 @@ export interface EarlierProcesses {
   /** Descriptors of kept output, by key. */
   readonly outputs: ReadonlyMap<string, number>;
   /** What was read from a pipe when the daemon was killed, and the key of the kept output that lacks it; or null. */
-  readonly inFlight: { readonly output: string; readonly read: InFlight } | null;
+  readonly inFlight: { readonly output: string; readonly read: LeftBytes } | null;
   /** Read ends of pipes whose processes have ended and whose background children may write to. */
   readonly drains: readonly number[];
   /** Null after a crash. */
@@ -84,7 +84,7 @@ export function takeOverProcess(
 }
 
 /** Writes what of these bytes has not been written. */
-function writeRest(output: Output, { stream: number, offset, bytes }: InFlight): void {
+function writeRest(output: Output, { stream: number, offset, bytes }: LeftBytes): void {
   const stream = STREAMS[number];
   const rest = stream && bytes.subarray(output.totals[stream] - offset);
   if (rest && rest.length > 0) output.write(stream, rest);

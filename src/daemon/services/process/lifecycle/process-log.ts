@@ -5,12 +5,12 @@ import type { ProcessConfig } from './process-config.ts';
 /** Told when processes start and end. */
 export interface ProcessObserver {
   /** `config`: what was started; it gets into the log only where that was asked for. */
-  started(process: Observed, config: ProcessConfig): void;
-  ended(process: Observed, end: EndEvent): void;
+  started(process: ObservedProcess, config: ProcessConfig): void;
+  ended(process: ObservedProcess, end: EndEvent): void;
 }
 
 /** A process, without its environment. */
-export interface Observed {
+export interface ObservedProcess {
   readonly pid: number;
   readonly tag: string | null;
   /** The name of its user; null: an earlier daemon has started it. */
@@ -54,7 +54,7 @@ export function processLog(
   };
 }
 
-function identity({ pid, tag, user }: Observed) {
+function identity({ pid, tag, user }: ObservedProcess) {
   return { pid, ...(tag !== null && { tag: tag.slice(0, TAG_LENGTH) }), ...(user !== null && { user }) };
 }
 

@@ -1,14 +1,14 @@
 import type { ProcessEvent } from './events.ts';
 
 /** One event of a process. */
-export interface Entry {
+export interface LogEntry {
   readonly event: ProcessEvent;
   /** Cost of this event and all before it, in bytes. */
   readonly position: number;
 }
 
 /** A position in the log. */
-export interface Place {
+export interface LogCursor {
   /** Number of the next event. */
   readonly next: number;
   /** Cost of all events before it, in bytes. */
@@ -20,7 +20,7 @@ interface Batch {
   readonly bytes: number;
   readonly from: number;
   readonly events: readonly ProcessEvent[];
-  readonly end: Place;
+  readonly end: LogCursor;
 }
 
 /** Least number of forgotten entries that are spliced off at once. */
@@ -31,7 +31,7 @@ const CUT_LENGTH = 64;
  * that has been promoted to V8's old generation would keep all following nodes alive until a full garbage collection.
  */
 export class EventLog {
-  readonly #entries: (Entry | null)[] = [];
+  readonly #entries: (LogEntry | null)[] = [];
   /** Number of the first element of `#entries`; `#first`: number of the first entry that has not been forgotten. */
   #base = 0;
   #first = 0;
@@ -45,7 +45,7 @@ export class EventLog {
   }
 
   /** After the last event. */
-  get endPlace(): Place {
+  get endPlace(): LogCursor {
     return { next: this.end, position: this.#position };
   }
 
@@ -61,7 +61,7 @@ export class EventLog {
   }
 
   /** The entry with that number; null when it is forgotten or not yet appended. */
-  at(number: number): Entry | null {
+  at(number: number): LogEntry | null {
     return this.#entries[number - this.#base] ?? null;
   }
 
@@ -69,7 +69,7 @@ export class EventLog {
    * The events from `place` on that begin within `bytes`, and the position after them. Readers at the same place get
    * the same array, so that its encoding can be shared.
    */
-  take({ next, position }: Place, bytes: number): { events: readonly ProcessEvent[]; end: Place } {
+  take({ next, position }: LogCursor, bytes: number): { events: readonly ProcessEvent[]; end: LogCursor } {
     const index = this.#recent.findIndex((batch) => batch.bytes === bytes);
     const recent = this.#recent[index];
     if (recent?.from === next) return recent;

@@ -4,7 +4,7 @@ import { EventLog } from './event-log.ts';
 import type { EndEvent, Offsets, OutputEvent, OutputStream, ProcessEvent, StartEvent } from './events.ts';
 import type { History } from './history.ts';
 import { type KeptOutput, restoreHistory } from './output-recovery.ts';
-import { Reader, type Source } from './reader.ts';
+import { type EventSource, Reader } from './reader.ts';
 
 /** Lag of the slowest reader, in bytes, beyond which reading from the process is paused. */
 const WINDOW_BYTES = 1024 * 1024;
@@ -32,7 +32,7 @@ export interface SharedOutput {
  * while the slowest reader lags by more than a window; without readers it is never paused. What waits for slow readers is
  * bounded for all processes together.
  */
-export class Output implements Source, Kept {
+export class Output implements EventSource, Kept {
   readonly #log = new EventLog();
   #offsets = { stdout: 0, stderr: 0, pty: 0 };
   #end: EndEvent | null = null;

@@ -1,6 +1,6 @@
 import { EnvdError } from '../../../../base/errors.ts';
 import type { Feed, Taken } from '../../../../base/feed.ts';
-import type { EventLog, Place } from './event-log.ts';
+import type { EventLog, LogCursor } from './event-log.ts';
 import type { ProcessEvent } from './events.ts';
 
 /** How long a reader that takes something may block other readers, in milliseconds, before it is dropped. */
@@ -9,7 +9,7 @@ const STALL_LIMIT_MS = 30_000;
 const BATCH_BYTES = 128 * 1024;
 
 /** What a reader needs of its output. */
-export interface Source {
+export interface EventSource {
   readonly ended: boolean;
   /** Called when a reader has taken events. */
   advanced(): void;
@@ -22,7 +22,7 @@ export interface Source {
 export interface ReaderStart {
   readonly pid: number;
   /** Its first position in the log. */
-  readonly place: Place;
+  readonly place: LogCursor;
   /** A process that its deadline kills after this time ends the reader with an error; null: with the end event. */
   readonly deadlineMs: number | null;
 }
@@ -30,9 +30,9 @@ export interface ReaderStart {
 /** A reader of the output of a process. */
 export class Reader implements Feed<ProcessEvent> {
   readonly pid: number;
-  readonly #source: Source;
+  readonly #source: EventSource;
   readonly #log: EventLog;
-  #place: Place;
+  #place: LogCursor;
   #before: readonly ProcessEvent[];
   #wake: (() => void) | null = null;
   #stall: NodeJS.Timeout | null = null;
@@ -42,7 +42,7 @@ export class Reader implements Feed<ProcessEvent> {
   readonly #deadlineMs: number | null;
 
   /** `before`: events for this reader only, ahead of the log from its place on. */
-  constructor(source: Source, log: EventLog, before: readonly ProcessEvent[], start: ReaderStart) {
+  constructor(source: EventSource, log: EventLog, before: readonly ProcessEvent[], start: ReaderStart) {
     this.#source = source;
     this.#log = log;
     this.#before = before;
@@ -50,7 +50,7 @@ export class Reader implements Feed<ProcessEvent> {
   }
 
   /** Its position in the log. */
-  get place(): Place {
+  get place(): LogCursor {
     return this.#place;
   }
 

@@ -14,7 +14,7 @@ export interface EventReceiver {
 }
 
 /** The result of reading a directory, kept until all older events have been handled. */
-export class Look {
+export class DirectoryScan {
   /** `unknown`: its parent was not at its path. */
   outcome: 'found' | 'missing' | 'unknown' = 'unknown';
   /** The directory's moves so far: a later move makes the result void. */
@@ -58,7 +58,7 @@ export class Directory implements WatchedDirectory {
   /** When its entries were reported, in milliseconds since the epoch, rounded up. */
   surveyedMs = 0;
   /** The read in progress. */
-  look: Look | null = null;
+  look: DirectoryScan | null = null;
   /** Number of failed attempts to find it. */
   misses = 0;
   /** Number of attempts that were outrun by changes of the file system. */

@@ -15,7 +15,7 @@ import {
   type InotifyEvent,
 } from '../../../linux/inotify/inotify.ts';
 import type { BytePath } from '../../../linux/paths/byte-path.ts';
-import type { Directory, Look, Rename } from './directory.ts';
+import type { Directory, DirectoryScan, Rename } from './directory.ts';
 import type { Tree } from './tree.ts';
 
 const ARRIVALS = IN_CREATE | IN_MOVED_TO;
@@ -49,7 +49,7 @@ export function replayEvent(
   tree: Tree,
   directory: Directory,
   event: InotifyEvent,
-  known: Look['known'],
+  known: DirectoryScan['known'],
 ): void {
   const { mask, name } = event;
   const isArrival = (mask & ARRIVALS) !== 0;

@@ -4,7 +4,7 @@ import { displayPath } from '../../../linux/paths/byte-path.ts';
 import { applyEvent } from './entry-events.ts';
 import { rootChange, type TreeChange, type WatchSink } from './event.ts';
 import { guardRoot } from './root-guard.ts';
-import { Survey } from './survey.ts';
+import { TreeSurvey } from './survey.ts';
 import { Tree, type TreeOptions } from './tree.ts';
 
 export interface LocalWatchOptions extends TreeOptions {
@@ -20,7 +20,7 @@ export class LocalWatch implements Disposable {
   readonly #started = Promise.withResolvers<void>();
   readonly #owned = new DisposableStack();
   /** Of the tree whose steps are taken. */
-  #survey: Survey;
+  #survey: TreeSurvey;
   /** The tree before, which keeps its kernel watches until the new tree shares them. */
   #previous: Tree | null = null;
   #state: 'starting' | 'live' | 'renewing' | 'over' = 'starting';
@@ -59,8 +59,8 @@ export class LocalWatch implements Disposable {
     this.#survey.tree[Symbol.dispose]();
   }
 
-  #newSurvey(): Survey {
-    const survey: Survey = new Survey(
+  #newSurvey(): TreeSurvey {
+    const survey: TreeSurvey = new TreeSurvey(
       new Tree(this.#options, {
         receive: (directory, event) => this.#run(survey, () => applyEvent(survey.tree, directory, event)),
       }),
@@ -80,7 +80,7 @@ export class LocalWatch implements Disposable {
   }
 
   /** Takes a step of a tree, unless another one has replaced it. */
-  #run(survey: Survey, step: () => void): void {
+  #run(survey: TreeSurvey, step: () => void): void {
     if (survey !== this.#survey || this.#state === 'over') return;
     try {
       const { changes, later } = survey.tree.run(() => {
@@ -95,7 +95,7 @@ export class LocalWatch implements Disposable {
     }
   }
 
-  #pass(survey: Survey, change: TreeChange): void {
+  #pass(survey: TreeSurvey, change: TreeChange): void {
     if (survey !== this.#survey || this.#state === 'over') return;
     const { type, name } = change;
     if (type === 'rescan') this.#renew();

@@ -1,6 +1,6 @@
 import { EnvdError, isSystemError } from '../../../../base/errors.ts';
 import type { DirectoryHandle } from '../../../linux/files/directory-handle.ts';
-import { type Directory, Look } from './directory.ts';
+import { type Directory, DirectoryScan } from './directory.ts';
 import type { Descent } from './placement.ts';
 import type { Tree } from './tree.ts';
 
@@ -14,7 +14,7 @@ const MOST_KNOWN = 16 * 1024 * 1024;
 export type ReadState = 'more' | 'done' | 'none' | 'later';
 
 /** Watches directories and reads their names, one directory at a time. */
-export class DirectoryReader implements Disposable {
+export class NameReader implements Disposable {
   readonly #tree: Tree;
   /** The directory that is being read. */
   #handle: DirectoryHandle | null = null;
@@ -65,7 +65,7 @@ export class DirectoryReader implements Disposable {
   }
 
   #open(directory: Directory, descent: Descent): ReadState {
-    const look = new Look(directory.moves);
+    const look = new DirectoryScan(directory.moves);
     try {
       const handle = directory === this.#tree.root ? descent.openRoot() : descent.open(directory);
       this.#handle = handle;
@@ -92,7 +92,7 @@ export class DirectoryReader implements Disposable {
   }
 
   /** Watches the open directory; false when it is another than the one that is watched. */
-  #watch(directory: Directory, look: Look, handle: DirectoryHandle): boolean {
+  #watch(directory: Directory, look: DirectoryScan, handle: DirectoryHandle): boolean {
     const { kernel, placement } = this.#tree;
     if (directory.descriptor !== null) return kernel.isWatch(directory.descriptor, handle.path);
     placement.watch(directory, handle);

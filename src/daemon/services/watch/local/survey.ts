@@ -1,7 +1,7 @@
 import { monotonicMs } from '../../../../base/monotonic.ts';
-import type { Directory, Look } from './directory.ts';
+import type { Directory, DirectoryScan } from './directory.ts';
 import { removeEntry, replayEvent } from './entry-events.ts';
-import { DirectoryReader } from './reader.ts';
+import { NameReader } from './reader.ts';
 import type { Tree } from './tree.ts';
 
 /** Time after which a slice ends, in milliseconds. */
@@ -22,9 +22,9 @@ const MAX_MISSES = 11;
  * names are accepted only after all events up to the read have been handled, and only if none of them moved or removed
  * it; otherwise it is surveyed again. See `docs/decisions/012-inotify.md`.
  */
-export class Survey implements Disposable {
+export class TreeSurvey implements Disposable {
   readonly tree: Tree;
-  readonly #reader: DirectoryReader;
+  readonly #reader: NameReader;
   /** Directories that are to be read. */
   readonly #queue: Directory[];
   /** Directories that have been read, and whose events up to the read have been handled. */
@@ -39,7 +39,7 @@ export class Survey implements Disposable {
   /** Surveys the root, and all below. */
   constructor(tree: Tree) {
     this.tree = tree;
-    this.#reader = new DirectoryReader(tree);
+    this.#reader = new NameReader(tree);
     this.#queue = [tree.root];
     this.#awaited = new Set(this.#queue);
   }
@@ -147,7 +147,7 @@ export class Survey implements Disposable {
     return true;
   }
 
-  #accept(directory: Directory, look: Look, deadline: number): boolean {
+  #accept(directory: Directory, look: DirectoryScan, deadline: number): boolean {
     look.isAccepted = true;
     let steps = 0;
     const isLate = () => ++steps % STEPS_BETWEEN_CLOCK_READS === 0 && monotonicMs() > deadline;

@@ -3,7 +3,7 @@ import { onAbort } from '../../../../../src/base/abort.ts';
 import { EnvdError } from '../../../../../src/base/errors.ts';
 import type { Feed, Taken } from '../../../../../src/base/feed.ts';
 import type { CallScope } from '../../../../../src/daemon/http/admission/call-scope.ts';
-import { Batches } from '../../../../../src/daemon/http/connect/event-stream.ts';
+import { EventBatches } from '../../../../../src/daemon/http/connect/event-stream.ts';
 
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
@@ -63,7 +63,7 @@ function callOf(signal: AbortSignal): CallScope {
 function setUp() {
   const feed = new ToldFeed();
   const caller = new AbortController();
-  const batches = new Batches(feed, callOf(caller.signal), () => 1024);
+  const batches = new EventBatches(feed, callOf(caller.signal), () => 1024);
   return { feed, caller, batches };
 }
 

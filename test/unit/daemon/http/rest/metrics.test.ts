@@ -4,12 +4,12 @@ import Fastify from 'fastify';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { CallTally } from '../../../../../src/base/http/call-tally.ts';
 import { Durations, Transfers } from '../../../../../src/base/tally.ts';
-import type { Telemetry } from '../../../../../src/daemon/http/metrics/prometheus.ts';
+import type { DaemonTelemetry } from '../../../../../src/daemon/http/metrics/prometheus.ts';
 import { metricsRoutes } from '../../../../../src/daemon/http/rest/guest.ts';
 import { MetricsReader } from '../../../../../src/daemon/services/guest/metrics.ts';
 import { scratch } from '../../../../support/machine/scratch.ts';
 
-function telemetry(): Telemetry {
+function telemetry(): DaemonTelemetry {
   const durations = (count: number, seconds: number, lastSeconds: number) =>
     Object.assign(new Durations(), { count, seconds, lastSeconds });
   const calls = new CallTally();
@@ -45,7 +45,7 @@ function telemetry(): Telemetry {
 }
 
 /** Requests to a server of its own. */
-function serve(cgroups: Telemetry['cgroups'] = { user: null, ptys: null }) {
+function serve(cgroups: DaemonTelemetry['cgroups'] = { user: null, ptys: null }) {
   const app = Fastify();
   onTestFinished(() => app.close());
   metricsRoutes(app, new MetricsReader(), { ...telemetry(), cgroups });
@@ -170,7 +170,7 @@ describe('text formats', () => {
     );
     writeFileSync(join(user.path, 'memory.events'), 'low 0\noom 1\noom_kill 3\n');
     writeFileSync(join(ptys.path, 'memory.current'), '8192\n');
-    const text = (await serve({ user, ptys } as Telemetry['cgroups'])('text/plain;version=0.0.4')).body;
+    const text = (await serve({ user, ptys } as DaemonTelemetry['cgroups'])('text/plain;version=0.0.4')).body;
     const told = Object.entries(samples(text)).filter(([name]) => name.startsWith('envd_workload_'));
     expect(Object.fromEntries(told)).toEqual({
       'envd_workload_memory_bytes{cgroup="user"}': 4096,

@@ -13,7 +13,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { Place } from '../../../../../src/daemon/linux/files/place.ts';
+import { PathHandle } from '../../../../../src/daemon/linux/files/place.ts';
 import { Lanes, NoAnswer } from '../../../../../src/daemon/linux/lanes/lanes.ts';
 import { hang, mountFuse } from '../../../../support/machine/mounts.ts';
 import { needs } from '../../../../support/machine/needs.ts';
@@ -23,26 +23,26 @@ import { testLanes } from '../../../../support/services/lanes.ts';
 
 /** The path where the walk ends, including the missing part. */
 async function ends(path: string, follow = true): Promise<string> {
-  using place = await Place.open(path, follow, testLanes);
+  using place = await PathHandle.open(path, follow, testLanes);
   return join(await place.directoryPath(), place.isBelowMissing ? '(missing)' : '', place.name);
 }
 
 async function make(path: string): Promise<boolean> {
-  using place = await Place.open(path, false, testLanes);
+  using place = await PathHandle.open(path, false, testLanes);
   return await place.makeDirectory(ADA);
 }
 
 test('a name below a missing directory is not one of the directory above it', async () => {
   const directory = scratch();
   writeFileSync(join(directory, 'file'), '');
-  using place = await Place.open(join(directory, 'missing/file'), true, testLanes);
+  using place = await PathHandle.open(join(directory, 'missing/file'), true, testLanes);
   await expect(place.openFile(0)).rejects.toMatchObject({ code: 'ENOENT' });
 });
 
 test('a file that is created when its creator has given up is removed', async () => {
   const [mounted, behind] = mountFuse();
   const lanes = new Lanes({ limitMs: 300, threads: 16 });
-  using place = await Place.open(join(mounted, 'file'), true, lanes);
+  using place = await PathHandle.open(join(mounted, 'file'), true, lanes);
   const goOn = hang(mounted);
   const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL;
   await expect(place.openFile(flags)).rejects.toThrow(NoAnswer);
@@ -104,7 +104,7 @@ describe('a walk', () => {
   test('keeps the directory that it reached until it is repeated', async () => {
     const directory = scratch();
     mkdirSync(join(directory, 'a'));
-    using place = await Place.open(join(directory, 'a/file'), true, testLanes);
+    using place = await PathHandle.open(join(directory, 'a/file'), true, testLanes);
     rmSync(join(directory, 'a'), { recursive: true });
     mkdirSync(join(directory, 'a'));
     await expect(place.openFile(0o101)).rejects.toMatchObject({ code: 'ENOENT' });
@@ -115,7 +115,7 @@ describe('a walk', () => {
 
   test('does not follow a link that has replaced the last name', async () => {
     const directory = scratch();
-    using place = await Place.open(join(directory, 'x'), true, testLanes);
+    using place = await PathHandle.open(join(directory, 'x'), true, testLanes);
     symlinkSync('/dev/null', join(directory, 'x'));
     await expect(place.openFile(1)).rejects.toMatchObject({ code: 'ELOOP' });
     expect((await place.status())?.isSymbolicLink()).toBe(true);
@@ -138,13 +138,13 @@ describe('a link that a user has made', () => {
     link('closed', at('to-closed'));
     link('open', at('to-open'));
     await expect(ends(at('to-closed/x'))).rejects.toMatchObject({ code: 'EACCES' });
-    using open = await Place.open(at('to-open/x'), true, testLanes);
+    using open = await PathHandle.open(at('to-open/x'), true, testLanes);
     expect(open.owner).toBe(ADA.uid);
     await expect(open.openFile(0o101)).rejects.toMatchObject({ code: 'EACCES' });
     await expect(open.assertMayChange()).rejects.toMatchObject({ code: 'EACCES' });
     await expect(open.makeDirectory(ADA)).rejects.toMatchObject({ code: 'EACCES' });
     expect(readdirSync(at('open'))).toEqual([]);
-    using own = await Place.open(at('open/x'), true, testLanes);
+    using own = await PathHandle.open(at('open/x'), true, testLanes);
     expect(own.owner).toBeNull();
     await own.assertMayChange();
   });
@@ -199,7 +199,7 @@ describe('a link that a user has made', () => {
     lchownSync(at('sticky/hers'), ADA.uid, ADA.gid);
     link('sticky', at('to-sticky'));
     const check = async (name: string) => {
-      using place = await Place.open(at(`to-sticky/${name}`), false, testLanes);
+      using place = await PathHandle.open(at(`to-sticky/${name}`), false, testLanes);
       await place.assertMayChange();
     };
     await check('new');

@@ -13,7 +13,7 @@ import {
 import { join } from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { copyContent } from '../../../../../src/daemon/linux/files/copy-content.ts';
-import { Place } from '../../../../../src/daemon/linux/files/place.ts';
+import { PathHandle } from '../../../../../src/daemon/linux/files/place.ts';
 import { native } from '../../../../../src/daemon/linux/system/native.ts';
 import { mountTmpfs } from '../../../../support/machine/mounts.ts';
 import { scratch } from '../../../../support/machine/scratch.ts';
@@ -29,7 +29,7 @@ function openFile(path: string, flags = 'r+'): number {
 describe('an unnamed file', () => {
   test('is published under a name, with owner and content', async () => {
     const path = join(scratch(), 'named');
-    using place = await Place.open(path, false, testLanes);
+    using place = await PathHandle.open(path, false, testLanes);
     await using file = await place.openUnnamed();
     if (!file) throw new Error('no O_TMPFILE here');
     await file.writev([Buffer.from('content')], null);
@@ -42,7 +42,7 @@ describe('an unnamed file', () => {
 
   test('is not published under an existing name', async () => {
     const directory = scratch();
-    using place = await Place.open(join(directory, 'x'), false, testLanes);
+    using place = await PathHandle.open(join(directory, 'x'), false, testLanes);
     await using file = await place.openUnnamed();
     const publish = async (name: string) =>
       native.publishFile(file?.fd ?? -1, place.directory, Buffer.from(name), 0, 0);
@@ -56,7 +56,7 @@ describe('an unnamed file', () => {
 
   test('cannot be created on /proc and /sys', async () => {
     for (const directory of ['/proc', '/sys']) {
-      using place = await Place.open(`${directory}/x`, false, testLanes);
+      using place = await PathHandle.open(`${directory}/x`, false, testLanes);
       expect(await place.openUnnamed()).toBeNull();
     }
   });

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { setImmediate as turn } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { readRawEntry } from '../../../../../src/daemon/linux/files/entries.ts';
-import { Batches } from '../../../../../src/daemon/linux/lanes/batches.ts';
+import { JobBatches } from '../../../../../src/daemon/linux/lanes/batches.ts';
 import { type Lane, laneOf } from '../../../../../src/daemon/linux/lanes/lane.ts';
 import { native } from '../../../../../src/daemon/linux/system/native.ts';
 import { scratch } from '../../../../support/machine/scratch.ts';
@@ -11,7 +11,7 @@ import { testLanes } from '../../../../support/services/lanes.ts';
 
 test('look-ups in a directory that begin in one turn share a job, sixteen at most; other directories have theirs', async () => {
   const lanes: Lane[] = [];
-  const batches = new Batches(async (lane, job) => {
+  const batches = new JobBatches(async (lane, job) => {
     lanes.push(lane);
     return await job();
   });
@@ -28,7 +28,7 @@ test('look-ups in a directory that begin in one turn share a job, sixteen at mos
 test('a batch that waits for a place takes what comes meanwhile, until it begins', async () => {
   const place = Promise.withResolvers<void>();
   let jobs = 0;
-  const batches = new Batches(async (_, job) => {
+  const batches = new JobBatches(async (_, job) => {
     jobs++;
     if (jobs === 1) await place.promise;
     return await job();
@@ -46,7 +46,7 @@ test('a batch that waits for a place takes what comes meanwhile, until it begins
 });
 
 test('each has its own result; an error of the lane is that of all', async () => {
-  const batches = new Batches(async (_, job) => await job());
+  const batches = new JobBatches(async (_, job) => await job());
   const lane = laneOf('/one/a');
   const fail = () => {
     throw new Error('at once');
@@ -54,7 +54,7 @@ test('each has its own result; an error of the lane is that of all', async () =>
   const settled = await Promise.allSettled([batches.add(lane, async () => 'done'), batches.add(lane, fail)]);
   expect(settled.map(({ status }) => status)).toEqual(['fulfilled', 'rejected']);
 
-  const refusing = new Batches(() => Promise.reject(new Error('refused')));
+  const refusing = new JobBatches(() => Promise.reject(new Error('refused')));
   const calls = [refusing.add(lane, async () => 1), refusing.add(lane, async () => 2)];
   for (const call of calls) await expect(call).rejects.toThrow('refused');
 });
@@ -62,7 +62,7 @@ test('each has its own result; an error of the lane is that of all', async () =>
 test('what was recalled runs again, and does not end with its batch', async () => {
   const first = Promise.withResolvers<void>();
   let runs = 0;
-  const batches = new Batches(async (_, job) => {
+  const batches = new JobBatches(async (_, job) => {
     runs += 1;
     const isFirst = runs === 1;
     const result = await job();

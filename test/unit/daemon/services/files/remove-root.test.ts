@@ -1,5 +1,5 @@
 import { expect, test, vi } from 'vitest';
-import { remove } from '../../../../../src/daemon/services/files/entries/remove.ts';
+import { removeAt } from '../../../../../src/daemon/services/files/entries/remove.ts';
 import { NEVER, testLanes } from '../../../../support/services/lanes.ts';
 
 // If this test fails, the machine must survive it.
@@ -7,7 +7,7 @@ const { removeTree } = vi.hoisted(() => ({ removeTree: vi.fn() }));
 vi.mock('../../../../../src/daemon/linux/system/native.ts', () => ({ native: { removeTree } }));
 
 test('the root directory is refused', async () => {
-  await expect(remove('/', testLanes, NEVER)).rejects.toMatchObject({
+  await expect(removeAt('/', testLanes, NEVER)).rejects.toMatchObject({
     kind: 'invalid_argument',
     message: "cannot remove the root directory: '/'",
   });

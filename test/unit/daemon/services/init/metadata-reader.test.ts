@@ -1,21 +1,26 @@
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
-import type { Metadata } from '../../../../../src/daemon/services/init/metadata.ts';
+import type { SandboxMetadata } from '../../../../../src/daemon/services/init/metadata.ts';
 import {
   MetadataReader,
   type MetadataReaderOptions,
 } from '../../../../../src/daemon/services/init/metadata-reader.ts';
 
-const METADATA: Metadata = { sandboxID: 'box', templateID: null, accessTokenHash: null, address: null };
+const METADATA: SandboxMetadata = {
+  sandboxID: 'box',
+  templateID: null,
+  accessTokenHash: null,
+  address: null,
+};
 const NEVER = new AbortController().signal;
 
 /** A reader whose readings the test answers. */
 function setUp(isOptional = false, firstMs: number | null = null) {
-  const readings: (PromiseWithResolvers<Metadata> & { signal: AbortSignal })[] = [];
+  const readings: (PromiseWithResolvers<SandboxMetadata> & { signal: AbortSignal })[] = [];
   const told: unknown[] = [];
   const options: MetadataReaderOptions = {
     isOptional,
     read(signal) {
-      const reading = { ...Promise.withResolvers<Metadata>(), signal };
+      const reading = { ...Promise.withResolvers<SandboxMetadata>(), signal };
       signal.addEventListener('abort', () => reading.reject(signal.reason));
       readings.push(reading);
       return reading.promise;

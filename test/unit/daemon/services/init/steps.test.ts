@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 import { Init } from '../../../../../src/daemon/services/init/init.ts';
 import { INIT_REQUEST } from '../../../../../src/daemon/services/init/init-request.ts';
-import { type Metadata, NO_METADATA } from '../../../../../src/daemon/services/init/metadata.ts';
+import { NO_METADATA, type SandboxMetadata } from '../../../../../src/daemon/services/init/metadata.ts';
 import { initSteps } from '../../../../../src/daemon/services/init/steps.ts';
 import { initDependencies, runStep as run } from '../../../../support/services/init-step.ts';
 
@@ -10,7 +10,8 @@ const newGuest = () => initDependencies().guest;
 
 /** A metadata service with this hash. */
 const metadataWith = (accessTokenHash: string | null) => ({
-  check: async (accepts: (metadata: Metadata) => boolean) => accepts({ ...NO_METADATA, accessTokenHash }),
+  check: async (accepts: (metadata: SandboxMetadata) => boolean) =>
+    accepts({ ...NO_METADATA, accessTokenHash }),
   refresh: () => {},
 });
 

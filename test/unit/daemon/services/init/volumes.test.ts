@@ -12,7 +12,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { Place } from '../../../../../src/daemon/linux/files/place.ts';
+import { PathHandle } from '../../../../../src/daemon/linux/files/place.ts';
 import { readMounts } from '../../../../../src/daemon/linux/paths/mounts.ts';
 import { type MountTools, SYSTEM_TOOLS, Volumes } from '../../../../../src/daemon/services/init/volumes.ts';
 import { exchanger, linkOfStranger, STRANGER } from '../../../../support/attackers/exchanger.ts';
@@ -132,7 +132,7 @@ describe('a mounted volume', () => {
     await mount({ x: 'host:/silent' });
     const goOn = hang(exported);
     const call = () =>
-      Place.open(`${guest}/x/file`, false, testLanes).then((place) => place[Symbol.dispose]());
+      PathHandle.open(`${guest}/x/file`, false, testLanes).then((place) => place[Symbol.dispose]());
     const calls = Promise.allSettled(Array.from({ length: 4 }, call));
     await mount({});
     expect(mounted()).toEqual([]);

@@ -18,7 +18,7 @@ import {
 import { open } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { Place } from '../../../../../src/daemon/linux/files/place.ts';
+import { PathHandle } from '../../../../../src/daemon/linux/files/place.ts';
 import { ADA } from '../../../../support/machine/users.ts';
 import { testLanes } from '../../../../support/services/lanes.ts';
 import { WatchFixture } from '../../../../support/services/watch.ts';
@@ -108,7 +108,7 @@ describe('one directory', () => {
   test('reports an upload as CREATE, CHMOD, WRITE', async () => {
     await using f = fixture();
     const watch = await f.watch({ recursive: false });
-    using place = await Place.open(f.at('uploaded'), true, testLanes);
+    using place = await PathHandle.open(f.at('uploaded'), true, testLanes);
     await using file = await place.openUnnamed();
     if (!file) throw new Error('no O_TMPFILE here');
     await file.writev([Buffer.from('content')], null);

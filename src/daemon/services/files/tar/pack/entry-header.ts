@@ -14,7 +14,7 @@ export const TYPES: Readonly<Record<number, string>> = {
 };
 
 /** The header of an entry under its name in the archive. */
-export function headerOf(entry: FullEntry, name: BytePath, type: string, size: number): Header {
+export function headerOfEntry(entry: FullEntry, name: BytePath, type: string, size: number): Header {
   const { link, uid, gid, seconds, nanoseconds } = entry;
   const device = type === '3' || type === '4' ? numbersOf(entry.nodeDevice) : null;
   return { type, name, link, mode: entry.mode & 0o7777, uid, gid, size, seconds, nanoseconds, device };

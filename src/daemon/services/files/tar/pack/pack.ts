@@ -5,16 +5,16 @@ import {
   attributesOf,
   DirectoryReader,
   type FullEntry,
-  statusOf,
+  statusOfFile,
 } from '../../../../linux/files/directory-reader.ts';
-import { Place } from '../../../../linux/files/place.ts';
+import { PathHandle } from '../../../../linux/files/place.ts';
 import type { Lanes } from '../../../../linux/lanes/lanes.ts';
 import { type BytePath, bytePath, displayPath } from '../../../../linux/paths/byte-path.ts';
 import { type Mount, mountOf, readMounts } from '../../../../linux/paths/mounts.ts';
 import { explain } from '../../../../linux/system/errno.ts';
 import { BLOCK, BlockWriter } from '../format/block-writer.ts';
 import { writeHeader } from '../format/header-writer.ts';
-import { headerOf, recordsOf, TYPES } from './entry-header.ts';
+import { headerOfEntry, recordsOf, TYPES } from './entry-header.ts';
 import { copyRanges, layoutOf } from './file-layout.ts';
 import { Links } from './links.ts';
 
@@ -41,7 +41,7 @@ export async function* packDirectory(path: string, lanes: Lanes): AsyncGenerator
 
 async function openRoot(path: string, lanes: Lanes): Promise<DirectoryReader> {
   try {
-    using place = await Place.open(path, true, lanes);
+    using place = await PathHandle.open(path, true, lanes);
     const flags = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NONBLOCK;
     return new DirectoryReader(await place.openFile(flags), place.owner);
   } catch (error) {
@@ -66,11 +66,11 @@ class Packer {
   }
 
   async *pack(): AsyncGenerator<Buffer> {
-    const status = await statusOf(this.#root.file);
+    const status = await statusOfFile(this.#root.file);
     if (await this.#isPseudo(this.#root))
       throw new EnvdError('invalid_argument', `path is a file system of the kernel: '${this.#shown}'`);
     const root = { ...status, name: '.', link: '', attributes: [], content: null, map: null };
-    writeHeader(this.#out, headerOf(root, './', '5', 0), recordsOf(await attributesOf(this.#root.file)));
+    writeHeader(this.#out, headerOfEntry(root, './', '5', 0), recordsOf(await attributesOf(this.#root.file)));
     yield* this.#directory(this.#root, '.', status.device, 1);
     for (let left = 2 * BLOCK; left > 0; ) left -= this.#out.zeros(left);
     yield* this.#out.takeFull();
@@ -124,7 +124,7 @@ class Packer {
     if (!reader) return;
     await using _ = reader;
     const attributes = entry.hasAttributes ? await attributesOf(reader.file) : [];
-    writeHeader(this.#out, headerOf(entry, `${path}/`, '5', 0), recordsOf(attributes));
+    writeHeader(this.#out, headerOfEntry(entry, `${path}/`, '5', 0), recordsOf(attributes));
     if (entry.device !== device && (await this.#isPseudo(reader))) return;
     if (depth === MAX_DEPTH) return this.#fail(path, `directory is more than ${MAX_DEPTH} levels deep`);
     yield* this.#directory(reader, path, entry.device, depth + 1);
@@ -137,15 +137,15 @@ class Packer {
     // A socket.
     if (type === undefined) return true;
     const earlier = type === '0' ? this.#links.earlier(entry, name) : null;
-    if (earlier !== null) writeHeader(this.#out, { ...headerOf(entry, name, '1', 0), link: earlier });
-    else if (type !== '0') writeHeader(this.#out, headerOf(entry, name, type, 0));
+    if (earlier !== null) writeHeader(this.#out, { ...headerOfEntry(entry, name, '1', 0), link: earlier });
+    else if (type !== '0') writeHeader(this.#out, headerOfEntry(entry, name, type, 0));
     else if (entry.content !== null) this.#small(entry, name, entry.content);
     else return false;
     return true;
   }
 
   #small(entry: FullEntry, name: BytePath, content: Buffer): void {
-    writeHeader(this.#out, headerOf(entry, name, '0', content.length), recordsOf(entry.attributes));
+    writeHeader(this.#out, headerOfEntry(entry, name, '0', content.length), recordsOf(entry.attributes));
     this.#out.bytes(content);
     this.#out.pad();
   }
@@ -154,12 +154,12 @@ class Packer {
     const file = await this.#attempt(name, () => reader.openFile(entry.name));
     if (!file) return this.#links.forget(entry);
     await using _ = file;
-    const now = await statusOf(file);
+    const now = await statusOfFile(file);
     if ((now.mode & constants.S_IFMT) !== constants.S_IFREG || now.inode !== entry.inode)
       return this.#links.forget(entry);
     const layout = layoutOf(name, now.size, entry.map);
     const records = [...layout.records, ...recordsOf(entry.attributes)];
-    writeHeader(this.#out, headerOf(entry, layout.name, '0', layout.stored), records);
+    writeHeader(this.#out, headerOfEntry(entry, layout.name, '0', layout.stored), records);
     if (layout.before) this.#out.bytes(layout.before);
     if (!(yield* copyRanges(this.#out, file, layout.ranges)))
       this.#fail(name, 'file was truncated, or could not be read');

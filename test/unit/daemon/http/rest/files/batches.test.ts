@@ -1,7 +1,7 @@
 import { Readable } from 'node:stream';
 import { describe, expect, test } from 'vitest';
 import { Allowance } from '../../../../../../src/base/allowance.ts';
-import { Batches } from '../../../../../../src/daemon/http/rest/files/batches.ts';
+import { ContentBatches } from '../../../../../../src/daemon/http/rest/files/batches.ts';
 
 function* pieces(count: number, size: number): Generator<Buffer> {
   for (let index = 0; index < count; index++) yield Buffer.alloc(size, index);
@@ -20,7 +20,7 @@ async function read(
   room = plenty,
 ): Promise<Buffer[][]> {
   const found: Buffer[][] = [];
-  for await (const batch of new Batches(source, room)) {
+  for await (const batch of new ContentBatches(source, room)) {
     found.push(batch);
     await work(batch);
   }

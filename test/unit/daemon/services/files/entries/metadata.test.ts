@@ -6,7 +6,7 @@ import { describe, expect, onTestFinished, test } from 'vitest';
 import type { OpenFile } from '../../../../../../src/daemon/linux/files/open-file.ts';
 import {
   type FileMetadata,
-  type Metadata,
+  type MetadataValues,
   replaceMetadata,
   validateMetadata,
 } from '../../../../../../src/daemon/services/files/entries/metadata.ts';
@@ -16,7 +16,7 @@ import { scratch } from '../../../../../support/machine/scratch.ts';
 import { quickFile } from '../../../../../support/services/lanes.ts';
 
 const PREFIX = 'user.svc.';
-const svc = (values: Metadata): FileMetadata => ({ values, prefix: PREFIX });
+const svc = (values: MetadataValues): FileMetadata => ({ values, prefix: PREFIX });
 
 function openNew(directory = scratch()): { path: string; file: OpenFile } {
   const path = join(directory, 'file');
@@ -32,8 +32,8 @@ function attributesOf(path: string): Record<string, string> {
 }
 
 describe('limits', () => {
-  const accept = (metadata: Metadata) => expect(() => validateMetadata(svc(metadata))).not.toThrow();
-  const refuse = (metadata: Metadata, names: string) =>
+  const accept = (metadata: MetadataValues) => expect(() => validateMetadata(svc(metadata))).not.toThrow();
+  const refuse = (metadata: MetadataValues, names: string) =>
     expect(() => validateMetadata(svc(metadata))).toThrow(
       expect.objectContaining({ kind: 'invalid_argument', message: expect.stringContaining(names) }),
     );

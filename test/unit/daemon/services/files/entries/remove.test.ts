@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { existsSync, mkdirSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { remove } from '../../../../../../src/daemon/services/files/entries/remove.ts';
+import { removeAt } from '../../../../../../src/daemon/services/files/entries/remove.ts';
 import { scratch } from '../../../../../support/machine/scratch.ts';
 import { NEVER, testLanes } from '../../../../../support/services/lanes.ts';
 
@@ -13,7 +13,7 @@ test('removes a file, a link, a fifo and an empty directory', async () => {
   symlinkSync('nowhere', join(root, 'link'));
   execFileSync('mkfifo', [join(root, 'fifo')]);
   mkdirSync(join(root, 'directory'));
-  for (const name of readdirSync(root)) await remove(join(root, name), testLanes, NEVER);
+  for (const name of readdirSync(root)) await removeAt(join(root, name), testLanes, NEVER);
   expect(readdirSync(root)).toEqual([]);
 });
 
@@ -25,7 +25,7 @@ test('removes a tree, but not the targets of its links', async () => {
   writeFileSync(Buffer.concat([Buffer.from(`${root}/tree/`), Buffer.from([0xff, 0x0a])]), '');
   mkdirSync(join(root, 'tree/closed'), { mode: 0 });
   for (let index = 0; index < 2000; index++) writeFileSync(join(root, `tree/a/b/${index}`), '');
-  await remove(join(root, 'tree'), testLanes, NEVER);
+  await removeAt(join(root, 'tree'), testLanes, NEVER);
   expect(readdirSync(root)).toEqual([]);
   expect(readdirSync(kept)).toEqual(['file']);
 });
@@ -34,7 +34,7 @@ test('removes a link to a directory, not the directory', async () => {
   const root = scratch();
   mkdirSync(join(root, 'directory/x'), { recursive: true });
   symlinkSync('directory', join(root, 'link'));
-  await remove(join(root, 'link'), testLanes, NEVER);
+  await removeAt(join(root, 'link'), testLanes, NEVER);
   expect(readdirSync(root)).toEqual(['directory']);
   expect(readdirSync(join(root, 'directory'))).toEqual(['x']);
 });
@@ -44,7 +44,7 @@ test('removes a tree deeper than the longest path and the limit of descriptors',
   const name = 'd'.repeat(100);
   const chain = `for i in $(seq 300); do mkdir ${name} side; touch side/file; cd ${name}; done`;
   execFileSync('bash', ['-c', `cd ${root}; mkdir tree; cd tree; ${chain}`]);
-  await remove(join(root, 'tree'), testLanes, NEVER);
+  await removeAt(join(root, 'tree'), testLanes, NEVER);
   expect(readdirSync(root)).toEqual([]);
 });
 
@@ -54,7 +54,7 @@ test.each(['nothing', 'nothing/below', 'file/below', 'dangling/below'])(
     const root = scratch();
     writeFileSync(join(root, 'file'), '');
     symlinkSync('nowhere', join(root, 'dangling'));
-    await remove(join(root, name), testLanes, NEVER);
+    await removeAt(join(root, name), testLanes, NEVER);
     expect(readdirSync(root).sort()).toEqual(['dangling', 'file']);
   },
 );
@@ -62,7 +62,7 @@ test.each(['nothing', 'nothing/below', 'file/below', 'dangling/below'])(
 test('succeeds when called many times at once for one tree', async () => {
   const root = scratch();
   for (let index = 0; index < 300; index++) mkdirSync(join(root, `tree/${index}/x`), { recursive: true });
-  await Promise.all(Array.from({ length: 8 }, () => remove(join(root, 'tree'), testLanes, NEVER)));
+  await Promise.all(Array.from({ length: 8 }, () => removeAt(join(root, 'tree'), testLanes, NEVER)));
   expect(existsSync(join(root, 'tree'))).toBe(false);
 });
 
@@ -74,17 +74,17 @@ test('removes a tree while files are added to it', async () => {
     `for i in {1..300}; do mkdir -p ${tree}/$((i % 7)); : > ${tree}/$i; done`,
   ]);
   const filled = once(filler, 'exit');
-  while (filler.exitCode === null) await remove(tree, testLanes, NEVER);
+  while (filler.exitCode === null) await removeAt(tree, testLanes, NEVER);
   await filled;
-  await remove(tree, testLanes, NEVER);
+  await removeAt(tree, testLanes, NEVER);
   expect(existsSync(tree)).toBe(false);
 });
 
 test('returns the errors of the kernel', async () => {
-  await expect(remove('/proc/version', testLanes, NEVER)).rejects.toMatchObject({
+  await expect(removeAt('/proc/version', testLanes, NEVER)).rejects.toMatchObject({
     kind: 'permission_denied',
     message: "operation not permitted on path: '/proc/version'",
   });
   const long = join(scratch(), 'n'.repeat(256));
-  await expect(remove(long, testLanes, NEVER)).rejects.toMatchObject({ kind: 'invalid_argument' });
+  await expect(removeAt(long, testLanes, NEVER)).rejects.toMatchObject({ kind: 'invalid_argument' });
 });

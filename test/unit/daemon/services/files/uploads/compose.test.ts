@@ -2,7 +2,7 @@ import { existsSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { type FindOptions, Lanes } from '../../../../../../src/daemon/linux/lanes/lanes.ts';
-import { compose } from '../../../../../../src/daemon/services/files/uploads/compose.ts';
+import { composeFile } from '../../../../../../src/daemon/services/files/uploads/compose.ts';
 import { scratch } from '../../../../../support/machine/scratch.ts';
 import { NEVER } from '../../../../../support/services/lanes.ts';
 
@@ -32,7 +32,7 @@ async function composeWith(directory: string, before: (lookUp: number) => void):
     lookUps = lookUp;
     before(lookUp);
   });
-  await compose(request, ROOT, null, lanes, NEVER);
+  await composeFile(request, ROOT, null, lanes, NEVER);
   return lookUps;
 }
 

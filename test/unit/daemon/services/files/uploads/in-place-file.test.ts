@@ -1,7 +1,7 @@
 import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { Place } from '../../../../../../src/daemon/linux/files/place.ts';
+import { PathHandle } from '../../../../../../src/daemon/linux/files/place.ts';
 import { REPLACE } from '../../../../../../src/daemon/services/files/entries/file-change.ts';
 import { InPlaceFile } from '../../../../../../src/daemon/services/files/uploads/in-place-file.ts';
 import { scratch } from '../../../../../support/machine/scratch.ts';
@@ -11,8 +11,8 @@ import { testLanes } from '../../../../../support/services/lanes.ts';
 const signal = new AbortController().signal;
 const bytes = (text: string) => [Buffer.from(text)];
 
-async function placeOf(path: string): Promise<Place> {
-  const place = await Place.open(path, true, testLanes);
+async function placeOf(path: string): Promise<PathHandle> {
+  const place = await PathHandle.open(path, true, testLanes);
   onTestFinished(() => place[Symbol.dispose]());
   return place;
 }

@@ -1,8 +1,8 @@
 import { mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { Place } from '../../../../../../src/daemon/linux/files/place.ts';
-import { replaceFile } from '../../../../../../src/daemon/services/files/uploads/replace-file.ts';
+import { PathHandle } from '../../../../../../src/daemon/linux/files/place.ts';
+import { replaceByStaged } from '../../../../../../src/daemon/services/files/uploads/replace-file.ts';
 import { StagedFile } from '../../../../../../src/daemon/services/files/uploads/staged-file.ts';
 import { scratch } from '../../../../../support/machine/scratch.ts';
 import { ROOT } from '../../../../../support/machine/users.ts';
@@ -11,11 +11,11 @@ import { testLanes } from '../../../../../support/services/lanes.ts';
 /** Replaces `directory/file`, with `meanwhile` between the staging and that; returns what is there then. */
 async function replaced(directory: string, meanwhile: (path: string) => void): Promise<string> {
   const path = join(directory, 'file');
-  using place = await Place.open(path, true, testLanes);
+  using place = await PathHandle.open(path, true, testLanes);
   await using staged = (await StagedFile.open(place)) ?? (await StagedFile.openNamed(place, ROOT));
   await staged.write([Buffer.from('new')], new AbortController().signal);
   meanwhile(path);
-  await replaceFile(staged, place, null, ROOT);
+  await replaceByStaged(staged, place, null, ROOT);
   return readFileSync(path, 'utf8');
 }
 

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { EventLog } from '../../../../../../src/daemon/services/process/output/event-log.ts';
 import type { ProcessEvent } from '../../../../../../src/daemon/services/process/output/events.ts';
-import { Reader, type Source } from '../../../../../../src/daemon/services/process/output/reader.ts';
+import { type EventSource, Reader } from '../../../../../../src/daemon/services/process/output/reader.ts';
 
 const output = (text: string): ProcessEvent => ({
   type: 'output',
@@ -14,7 +14,7 @@ function setUp(before: readonly ProcessEvent[] = []) {
   const log = new EventLog();
   const calls: string[] = [];
   const state = { ended: false };
-  const source: Source = {
+  const source: EventSource = {
     get ended() {
       return state.ended;
     },
