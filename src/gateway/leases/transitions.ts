@@ -136,13 +136,14 @@ export function failRemoval(sandbox: Sandbox, now: number): Sandbox {
 export function beginResume(sandbox: Sandbox, owner: string, now: number): Sandbox {
   if (sandbox.retryAt > now) return sandbox;
   const claim = { owner, until: now + LEASE_MS };
-  return transition(sandbox, 'resuming', { claim, expiries: sandbox.expiries + 1, observed: null });
+  // A later deadline is then that of a registration which the hook has made.
+  const deadline = Math.min(sandbox.deadline, now);
+  return transition(sandbox, 'resuming', { claim, deadline, expiries: sandbox.expiries + 1, observed: null });
 }
 
 /** The hook has resumed the machine. The guest is still frozen, as in its snapshot, and is thawed next. */
 export function endResume(sandbox: Sandbox, seconds: number, now: number): Sandbox {
   if (sandbox.isDoomed) return toRemoving(sandbox, now);
-  // That of the registration which the hook has made, if any: what is paused has none.
   const deadline = sandbox.deadline > now ? sandbox.deadline : now + seconds * 1000;
   const change = { deadline, failures: 0, retryAt: now, isResumed: true };
   return transition(sandbox, 'thawing', change);
