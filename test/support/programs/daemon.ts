@@ -3,6 +3,7 @@ import { mkdtempSync, rmdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { usableCgroupMount } from '../machine/machine.ts';
+import { endWithTests } from './end-with-tests.ts';
 import { type LogLine, portWhenReady } from './log-lines.ts';
 import { daemonCommand } from './programs.ts';
 
@@ -55,6 +56,7 @@ export async function startDaemon(options: DaemonOptions = {}): Promise<TestDaem
     env: { PATH, NODE_COMPILE_CACHE, TMPDIR: scratch, ENVD_METADATA_SERVICE: 'off', ...options.env },
     stdio: ['ignore', 'pipe', 'inherit'],
   });
+  endWithTests(child);
   const daemon = new RunningDaemon(child, scratch, cgroupRoot);
   try {
     return await daemon.ready();

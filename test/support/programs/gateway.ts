@@ -2,6 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { endWithTests } from './end-with-tests.ts';
 import { type LogLine, portWhenReady } from './log-lines.ts';
 import { gatewayCommand } from './programs.ts';
 
@@ -127,6 +128,7 @@ export async function startGateway(options: GatewayOptions = {}): Promise<TestGa
     env: { PATH, NODE_COMPILE_CACHE, TMPDIR: directory },
     stdio: ['ignore', 'pipe', 'inherit'],
   });
+  endWithTests(child);
   return new TestGateway(child, directory, options.directory === undefined).ready();
 }
 
