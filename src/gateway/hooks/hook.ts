@@ -86,6 +86,8 @@ export class UrlHook implements Hook {
       agent: false,
       headers: {
         'content-type': 'application/json',
+        // A server may refuse whatever follows a request that ends its connection, also before it has answered that one.
+        connection: 'keep-alive',
         'content-length': Buffer.byteLength(body),
         'idempotency-key': request.expiryID,
         ...this.#signer.headersFor(request.expiryID, body),
