@@ -101,20 +101,14 @@ export class Terminal implements Disposable {
   }
 }
 
-function openTerminal(size: TerminalSize, owner: Owner): TerminalEnds {
-  const { master, slave } = openMaster(size);
+function openTerminal({ cols, rows }: TerminalSize, owner: Owner): TerminalEnds {
+  let master = -1;
   try {
-    return { master, slave: openSlave(slave, owner) };
+    const opened = native.openTerminal(cols, rows);
+    master = opened.master;
+    return { master, slave: openSlave(opened.slave, owner) };
   } catch (error) {
-    closeSync(master);
-    throw error;
-  }
-}
-
-function openMaster({ cols, rows }: TerminalSize): { readonly master: number; readonly slave: string } {
-  try {
-    return native.openTerminal(cols, rows);
-  } catch (error) {
+    if (master >= 0) closeSync(master);
     const text =
       'cannot open a terminal: no pseudoterminal (kernel.pty.max) or file descriptor is left, close some';
     throw new EnvdError('resource_exhausted', text, { cause: error });
