@@ -30,6 +30,6 @@ test('a daemon that listens needs its sources no more', async () => {
 });
 
 test('a daemon that cannot read its sources ends before it listens', async () => {
-  const start = startDaemon({ command: withoutSources("url.endsWith('/daemon/routes.ts')") });
+  const start = startDaemon({ command: withoutSources("url.endsWith('/daemon/http/routes.ts')") });
   await expect(start.then((daemon) => daemon.stop())).rejects.toThrow('daemon exited with 1');
 });

@@ -6,7 +6,7 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { startDaemon } from '../programs/daemon.ts';
 
-const ATTACK = fileURLToPath(new URL('share-ports.py', import.meta.url));
+const ATTACK = fileURLToPath(new URL('../attackers/share-ports.py', import.meta.url));
 const NOBODY = '65534';
 const COLLAPSES = 20;
 const TOKEN = 'the-token-of-this-guest';

@@ -38,8 +38,11 @@ test('an owner leaves as many places as are its own, of all, of a host and of th
   expect(take('eve', 'h', 0, 5)).toBe(2);
   expect(take('ada', 'h', 0, 5)).toBe(1);
   expect(take('bob', 'h', 0, 5)).toBe(1);
-  expect(take('eve', 'g', 1, 5)).toBe(2);
-  expect(take('ada', 'g', 1, 5)).toBe(1);
+  // Those that have failed: a quarter of a host's places, and of all.
+  expect(take('eve', 'g', 1, 5)).toBe(1);
+  expect(take('ada', 'g', 1, 5)).toBe(0);
+  expect(['g2', 'g3'].map((host) => take('eve', host, 1, 1))).toEqual([1, 0]);
+  expect(take('ada', 'g3', 1, 1)).toBe(1);
   expect(['h1', 'h2', 'h3', 'h4'].map((host) => take('eve', host, 0, 1))).toEqual([1, 1, 1, 0]);
   expect(take('new', 'h5', 0, 1)).toBe(1);
 });
