@@ -41,10 +41,13 @@ test.each([1, 2, 3, 4])('what is kept is found when the program was killed while
 
   const kept = recoverOutput(memory);
   expect([...(kept?.keys() ?? [])].sort()).toEqual([1, 2, 3]);
+  let records = 0;
   for (const output of kept?.values() ?? []) {
     assertWhole(output);
-    expect([...output.records()].length).toBeGreaterThan(0);
+    records += [...output.records()].length;
   }
+  // Of one process there may be none: the store may just have made room of its output.
+  expect(records).toBeGreaterThan(0);
 });
 
 test('recovered output can be resumed in a store of another size', () => {
