@@ -80,10 +80,15 @@ export class Exchanges implements Disposable {
       ({ request, stream }) => request.readableLength > 0 || stream.writableNeedDrain,
     );
     const parties = Object.values(Object.groupBy(stalled, ({ party }) => party)).map((each) => each ?? []);
-    for (let left = stalled.length; left > this.#mostStalled; left--) {
-      const most = parties.reduce((one, other) => (other.length > one.length ? other : one), []);
-      const last = most.pop();
-      if (last) this.#end(last);
+    let left = stalled.length;
+    for (let most = Math.max(0, ...parties.map(({ length }) => length)); left > this.#mostStalled; most--) {
+      for (const party of parties
+        .filter(({ length }) => length === most)
+        .slice(0, left - this.#mostStalled)) {
+        const last = party.pop();
+        if (last) this.#end(last);
+        left--;
+      }
     }
   }
 

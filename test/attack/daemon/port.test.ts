@@ -10,7 +10,7 @@ import { DAEMON_PROGRAM } from '../../support/programs/programs.ts';
 import { startSupervised } from '../../support/programs/supervised.ts';
 import { until } from '../../support/until.ts';
 
-/** As a text: the clone may be where other users may not read. */
+/** The program is passed as text, because the thief's user may not be allowed to read the clone. */
 const THIEF = readFileSync(new URL('../../support/attackers/port-thief.py', import.meta.url), 'utf8');
 const NOBODY = 65_534;
 

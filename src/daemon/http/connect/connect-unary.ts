@@ -49,7 +49,7 @@ export interface MessageOptions {
  * What a handler returns: the response, or one that may be large as messages with a part of its one list each. Those are
  * encoded one by one, so that the event loop turns in between.
  */
-type Response<Output extends DescMessage> =
+type HandlerResult<Output extends DescMessage> =
   | MessageInitShape<Output>
   | Promise<MessageInitShape<Output>>
   | AsyncIterable<MessageInitShape<Output>>;
@@ -57,13 +57,13 @@ type Response<Output extends DescMessage> =
 /** A unary RPC. */
 export interface UnaryRpc extends Rpc {
   readonly method: DescMethodUnary;
-  handle(message: MessageShape<DescMessage>, call: CallScope): Response<DescMessage>;
+  handle(message: MessageShape<DescMessage>, call: CallScope): HandlerResult<DescMessage>;
 }
 
 export function unaryRpc<Input extends DescMessage, Output extends DescMessage>(
   method: DescMethodUnary<Input, Output>,
   { ignoreUnknownFields, isOwnJson }: MessageOptions,
-  handle: (message: MessageShape<Input>, call: CallScope) => Response<Output>,
+  handle: (message: MessageShape<Input>, call: CallScope) => HandlerResult<Output>,
 ): UnaryRpc {
   const encode = (output: MessageInitShape<Output>, codec: Codec) =>
     isOwnJson && codec === 'json' ? JSON.stringify(output) : encoded(method.output, output, codec);
@@ -137,7 +137,7 @@ async function encodeSlices<Output extends DescMessage>(
 }
 
 function isSliced<Output extends DescMessage>(
-  response: Response<Output>,
+  response: HandlerResult<Output>,
 ): response is AsyncIterable<MessageInitShape<Output>> {
   return Symbol.asyncIterator in response;
 }

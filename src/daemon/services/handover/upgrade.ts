@@ -152,7 +152,7 @@ export class Upgrade {
     // No signal is taken from here on, and nothing is read or reaped.
     stopping.throwIfAborted();
     try {
-      // Should the later program end before it listens.
+      // A third program continues with the records if the later one ends before it listens.
       processes.handOver();
       const state = writeState(this.#options.version, this.#daemon.snapshot(listener), forNextProgram);
       watcher[Symbol.dispose]();

@@ -38,7 +38,8 @@ export class ContentBatches implements AsyncIterableIterator<Buffer[]> {
   }
 
   async next(): Promise<IteratorResult<Buffer[], undefined>> {
-    if (!this.#hasEnded && !this.#isFull()) {
+    this.#growIfThereIsRoom();
+    if (!this.#hasEnded && !this.#isFull) {
       const { promise, resolve } = Promise.withResolvers<void>();
       this.#wake = resolve;
       // It is paused if the batch was full before there was room for a large one.
@@ -66,16 +67,20 @@ export class ContentBatches implements AsyncIterableIterator<Buffer[]> {
   readonly #take = (piece: Buffer): void => {
     this.#batch.push(piece);
     this.#bytes += piece.length;
-    if (!this.#isFull()) return;
+    this.#growIfThereIsRoom();
+    if (!this.#isFull) return;
     this.#source.pause();
     this.#wake();
   };
 
-  #isFull(): boolean {
-    if (this.#batch.length >= BATCH_PIECES) return true;
-    const isLarge = this.#bytes >= BATCH_BYTES;
-    if (isLarge && this.#full === BATCH_BYTES && this.#room.take(ROOM)) this.#full = LARGE_BATCH_BYTES;
-    return this.#bytes >= this.#full;
+  get #isFull(): boolean {
+    return this.#batch.length >= BATCH_PIECES || this.#bytes >= this.#full;
+  }
+
+  /** Makes a batch of 64 KiB a large one, if there is room for that. */
+  #growIfThereIsRoom(): void {
+    const isSmall = this.#full === BATCH_BYTES && this.#batch.length < BATCH_PIECES;
+    if (isSmall && this.#bytes >= BATCH_BYTES && this.#room.take(ROOM)) this.#full = LARGE_BATCH_BYTES;
   }
 
   #end(error: Error | null | undefined): void {

@@ -9,7 +9,7 @@ const MOST_KNOWN = 16 * 1024 * 1024;
 
 /**
  * `more`: the directory is not read to its end yet; `done`: it has a look; `none`: it need not or cannot be surveyed now;
- * `later`: it is to be tried again when kernel watches have been released.
+ * `later`: the limit of kernel watches is reached, but some are being released: it is to be tried again soon.
  */
 export type ReadState = 'more' | 'done' | 'none' | 'later';
 
