@@ -13,7 +13,7 @@ const WITHOUT_ROOT = [
   /\/linux\/\w+\/(base64|digest|inotify|links|mounts|signals|tool|write-fully)\./,
   /^unit\/daemon\/http\/(?!rest\/freeze|rpc\/filesystem)/,
   /\/services\/init\/(init|metadata|steps|timestamp)/,
-  /\/services\/process\/(\w+\/)?(deadline|environment|event|history|input|output|reader)/,
+  /\/services\/process\/\w+\/(environment|event-log|events|history|output|output-recovery|reader)\./,
   /\/services\/watch\/(bursts|counted|overflow|races|random|tools)\./,
 ];
 
