@@ -1,7 +1,9 @@
-import { existsSync, globSync, readFileSync } from 'node:fs';
+import { existsSync, globSync, mkdtempDisposableSync, readFileSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
+import { brokenLinks } from '../proto/reference/links.ts';
 import { INTERFACE_VERSION } from '../src/base/program/version.ts';
 import { RUN_IN_ORDER, readBlocks } from './support/code/documents.ts';
 
@@ -139,6 +141,26 @@ describe('docs/troubleshooting.md', () => {
     const parts = text.split('…').map((part) => part.trim());
     expect(parts.filter((part) => !sources.includes(part))).toEqual([]);
   });
+});
+
+test('npm run docs finds links of the API reference that lead nowhere, and what a page would load', () => {
+  using directory = mkdtempDisposableSync(join(tmpdir(), 'envd-reference-'));
+  const write = (name: string, html: string) => writeFileSync(join(directory.path, name), html);
+  write(
+    'a.html',
+    '<h1 id="here"></h1><a href="#here"></a><a href="b.html#there"></a><a href="b.html#gone"></a>',
+  );
+  write(
+    'b.html',
+    '<p id="there"><a class="x" href="c.html"></a><a href="https://example.com/"></a><a href="#"></a>',
+  );
+  write('d.html', '<script src="https://example.com/x.js">"<a href="c.html">"</script><link href="data:,">');
+  expect(brokenLinks(directory.path).sort()).toEqual([
+    'a.html: b.html#gone',
+    'b.html: #',
+    'b.html: c.html',
+    'd.html: https://example.com/x.js',
+  ]);
 });
 
 describe('decisions', () => {
