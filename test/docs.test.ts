@@ -1,9 +1,7 @@
-import { existsSync, globSync, mkdtempDisposableSync, readFileSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, globSync, readFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
-import { brokenLinks } from '../proto/reference/links.ts';
 import { INTERFACE_VERSION } from '../src/base/program/version.ts';
 import { RUN_IN_ORDER, readBlocks } from './support/code/documents.ts';
 
@@ -148,26 +146,6 @@ test('docs/glossary.md has at most 25 terms, in order', () => {
   const terms = Array.from(rows, ([, term = '']) => term);
   expect(terms.length).toBeLessThanOrEqual(25);
   expect(terms).toEqual(terms.toSorted((a, b) => a.localeCompare(b, 'en')));
-});
-
-test('npm run docs finds links of the API reference that lead nowhere, and what a page would load', () => {
-  using directory = mkdtempDisposableSync(join(tmpdir(), 'envd-reference-'));
-  const write = (name: string, html: string) => writeFileSync(join(directory.path, name), html);
-  write(
-    'a.html',
-    '<h1 id="here"></h1><a href="#here"></a><a href="b.html#there"></a><a href="b.html#gone"></a>',
-  );
-  write(
-    'b.html',
-    '<p id="there"><a class="x" href="c.html"></a><a href="https://example.com/"></a><a href="#"></a>',
-  );
-  write('d.html', '<script src="https://example.com/x.js">"<a href="c.html">"</script><link href="data:,">');
-  expect(brokenLinks(directory.path).sort()).toEqual([
-    'a.html: b.html#gone',
-    'b.html: #',
-    'b.html: c.html',
-    'd.html: https://example.com/x.js',
-  ]);
 });
 
 describe('decisions', () => {
