@@ -30,7 +30,7 @@ const MOST_TOGETHER = 4;
 const MEMORY = 'memory';
 
 /**
- * Records with descriptors that outlive this program, whatever ends it (docs/decisions/020-crashes.md). They are messages in
+ * Records with descriptors that outlive this program, whatever ends it (docs/decisions/019-crashes.md). They are messages in
  * queues of the kernel, whose reading ends the service manager has; those without descriptors are in shared memory, which one
  * of the messages has. Without a service manager nothing is kept.
  */

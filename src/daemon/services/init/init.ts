@@ -91,7 +91,7 @@ const NEVER = new AbortController().signal;
 /**
  * The platform's call after each boot and resume. The platform gives up a call after 50 ms and repeats it until one
  * succeeds. So each call does the quick steps at once; what takes longer goes on without its caller, and later calls
- * share it (docs/decisions/016-init.md). Emits `progress` after steps that may have changed a setting.
+ * share it (docs/decisions/015-init.md). Emits `progress` after steps that may have changed a setting.
  */
 export class Init extends EventEmitter<{ progress: [] }> {
   readonly #steps: InitSteps;

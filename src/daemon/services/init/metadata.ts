@@ -28,7 +28,7 @@ const TOKEN_TTL_S = 30;
 
 /**
  * Reads the metadata: a session token by PUT, then with it the JSON at `url`
- * (docs/decisions/017-metadata-and-logs.md). Throws `unavailable` if the service cannot be reached or its response is
+ * (docs/decisions/016-metadata-and-logs.md). Throws `unavailable` if the service cannot be reached or its response is
  * invalid, and the reason of `signal`.
  */
 export async function readMetadata(url: URL, signal: AbortSignal): Promise<SandboxMetadata> {

@@ -15,7 +15,7 @@ type Trimmed = Pick<Collapser, 'trim'>;
 
 /**
  * Gives memory back when the daemon has been idle for some 10 s: V8 by itself keeps what it had at its busiest
- * (docs/decisions/015-memory.md). A busy daemon pays nothing, and one that does little is trimmed rarely:
+ * (docs/decisions/014-memory.md). A busy daemon pays nothing, and one that does little is trimmed rarely:
  * only after a second of work in all.
  */
 export class IdleTrim implements Disposable {

@@ -55,7 +55,7 @@ export interface ForwardedPort extends Pick<Listener, 'port' | 'target'> {
 
 /**
  * Makes ports that are listened on at 127.0.0.1 or ::1 alone reachable at the guest's address
- * (docs/decisions/027-localhost-listeners.md).
+ * (docs/decisions/023-localhost-listeners.md).
  */
 export class Forwards implements Disposable {
   readonly places = new ForwardPlaces();
