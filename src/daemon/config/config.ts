@@ -166,7 +166,7 @@ const PROGRAM: Program = {
       ),
       setting(
         '--forward-address <address>',
-        'IPv4 address to forward localhost listeners to; off: none; default: that of the default route',
+        'IPv4 address at which localhost listeners are reachable; off: none; default: that of the default route',
         matching(/^(\d{1,3}(\.\d{1,3}){3}|off)$/, 'It must be an IPv4 address or off.'),
       ),
       setting('--name-prefix <prefix>', 'prefix of names in the guest, as in /run/svc', parsePrefix, 'svc'),

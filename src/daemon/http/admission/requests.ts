@@ -48,8 +48,8 @@ export interface Linger {
 const CHECK_INTERVAL_MS = 100;
 
 /**
- * After the response, discards the rest of the request, and destroys the connection at the limits of `linger`. A client that
- * sends everything before it reads can so read the response.
+ * After the response, discards the rest of the request, and destroys the connection at the limits of `linger`. So a client that
+ * sends everything before it reads gets the response.
  */
 export function endUnlessComplete(request: IncomingMessage, response: ServerResponse, linger: Linger): void {
   response.once('finish', () => {

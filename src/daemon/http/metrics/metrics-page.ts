@@ -18,10 +18,10 @@ export function renderMetrics(metrics: readonly Metric[], format: TextFormat): P
   const registry = new Registry<RegistryContentType>();
   registry.setContentType(CONTENT_TYPES[format]);
   for (const [name, help, values] of metrics) {
-    const labelled = typeof values === 'number' ? [[{}, values] as const] : values;
-    const options = { name, help, labelNames: Object.keys(labelled[0]?.[0] ?? {}), registers: [] };
+    const labeled = typeof values === 'number' ? [[{}, values] as const] : values;
+    const options = { name, help, labelNames: Object.keys(labeled[0]?.[0] ?? {}), registers: [] };
     const metric = name.endsWith('_total') ? new Counter(options) : new Gauge(options);
-    for (const [labels, value] of labelled) metric.inc(labels, value);
+    for (const [labels, value] of labeled) metric.inc(labels, value);
     registry.registerMetric(metric);
   }
   return registry.metrics();

@@ -35,8 +35,6 @@ interface Listed {
   readonly tag: string | null;
 }
 
-const DEFAULT_SIZE: TerminalSize = { cols: 80, rows: 24 };
-
 /** Throws `invalid_argument` for a command that can never be started. */
 export function configOf(message: ConfigMessage | undefined): ProcessConfig {
   if (!message) throw new EnvdError('invalid_argument', 'process is missing');
@@ -63,7 +61,7 @@ export function infoOf({ config, pid, tag }: Listed) {
 
 /** Returns the size of a terminal. A missing size, and 0, become 80 columns and 24 rows. */
 export function sizeOf({ size }: PTY): TerminalSize {
-  return { cols: size?.cols || DEFAULT_SIZE.cols, rows: size?.rows || DEFAULT_SIZE.rows };
+  return { cols: size?.cols || 80, rows: size?.rows || 24 };
 }
 
 /** Throws `invalid_argument` for a request that names no process. */

@@ -85,7 +85,7 @@ function feedOf(watch: Watch, entries: EntrySource | null): Feed<WatchDirRespons
         hasStarted = true;
         return [create(WatchDirResponseSchema, { event: { case: 'start', value: {} } })];
       }
-      const events = await watch.next(mostAtOnce(entries));
+      const events = await watch.next(entries ? DESCRIBED_AT_ONCE : undefined);
       if (events === null) return null;
       const messages = await messagesOf(events, entries);
       return messages.map((value) =>
@@ -94,11 +94,6 @@ function feedOf(watch: Watch, entries: EntrySource | null): Feed<WatchDirRespons
     },
     [Symbol.dispose]: () => watch[Symbol.dispose](),
   };
-}
-
-/** Returns how many events are taken at once; undefined: the default. */
-function mostAtOnce(entries: EntrySource | null): number | undefined {
-  return entries ? DESCRIBED_AT_ONCE : undefined;
 }
 
 function messagesOf(events: readonly WatchEvent[], entries: EntrySource | null): Promise<FilesystemEvent[]> {
@@ -129,7 +124,8 @@ export function watcherRpcs({ polled, guest, entries }: WatchDependencies): Unar
     unaryRpc(method.getWatcherEvents, FILESYSTEM_MESSAGES, async function* ({ watcherId }) {
       const source = polled.optionsOf(watcherId).includeEntry ? entries : null;
       let bytes = 0;
-      for (const part of await polled.takeUpToNow(watcherId, mostAtOnce(source))) {
+      const most = source ? DESCRIBED_AT_ONCE : undefined;
+      for (const part of await polled.takeUpToNow(watcherId, most)) {
         const messages = await messagesOf(part, source);
         for (const message of messages) bytes += toBinary(FilesystemEventSchema, message).length;
         yield { events: messages };
