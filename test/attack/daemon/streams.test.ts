@@ -134,7 +134,8 @@ test('more processes than allowed are refused; one that ends makes room, and a f
         }),
       );
     });
-  const words = '[resource_exhausted] cannot start a process: 3 are running (--max-processes): end some, or try again later';
+  const words =
+    '[resource_exhausted] cannot start a process: 3 are running (--max-processes): end some, or try again later';
   await expect(transcribe(sleep())).rejects.toThrow(words);
   await process.sendSignal({ process: byPid(pids[0] ?? 0), signal: 9 });
   await ends[0];

@@ -121,7 +121,9 @@ test('when all connections are in use, another one is refused, and served again 
   await Promise.all(streams.map((stream) => once(stream, 'data')));
   const answer = await text(await connected(daemon, HEALTH));
   expect(answer).toMatch(/^HTTP\/1.1 503 /);
-  expect(answer).toContain('{"code":503,"message":"too many connections: 2 are in use (--max-connections): close some, or try again later"}');
+  expect(answer).toContain(
+    '{"code":503,"message":"too many connections: 2 are in use (--max-connections): close some, or try again later"}',
+  );
   streams[0]?.destroy();
   await until('a connection is free', async () => {
     const socket = await connected(daemon, HEALTH);

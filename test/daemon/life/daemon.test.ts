@@ -223,7 +223,10 @@ test('a stop that takes too long tells what it waits for', async () => {
   try {
     expect(await daemon.stop()).toBe(1);
     expect(daemon.log).toContainEqual(
-      expect.objectContaining({ msg: 'the stop took too long: exiting without waiting', waitsFor: 'processes' }),
+      expect.objectContaining({
+        msg: 'the stop took too long: exiting without waiting',
+        waitsFor: 'processes',
+      }),
     );
   } finally {
     filesystem.thaw();

@@ -111,7 +111,8 @@ export class LogCollector implements Disposable {
   #urlOf({ address }: CollectorAddress): URL | null {
     if (this.#options.url !== null || address === null) return this.#options.url;
     const url = parseAddress(address);
-    if (url === null) this.#report(new Error('the metadata name an address that is not an http or https URL'));
+    if (url === null)
+      this.#report(new Error('the metadata name an address that is not an http or https URL'));
     return url;
   }
 

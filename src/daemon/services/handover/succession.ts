@@ -66,7 +66,10 @@ function takeOver(heirs: Heirs, state: Handover, logger: Logger): void {
   keepSettings(heirs);
   heirs.records.discard(state.records);
   void heirs.polled.continueFrom(state.watches, (path, error) =>
-    logger.warn({ path, reason: messageOf(error) }, 'cannot continue a watch after the upgrade: create it again'),
+    logger.warn(
+      { path, reason: messageOf(error) },
+      'cannot continue a watch after the upgrade: create it again',
+    ),
   );
   const exits = all.filter(({ end }) => end !== null).length;
   heirs.init.handover = {
@@ -84,7 +87,10 @@ function recoverFrom(heirs: Heirs, stored: readonly StoredDescriptor[], logger: 
   const own = stored.map(({ name, descriptor }) => ({ name, descriptor: fromEarlierProgram(descriptor) }));
   const found = recover(heirs.records, own);
   for (const reason of found.refused)
-    logger.error({ reason }, 'cannot take over a record of an earlier daemon: its process is unknown to this one');
+    logger.error(
+      { reason },
+      'cannot take over a record of an earlier daemon: its process is unknown to this one',
+    );
   if (found.settings) continueWith(heirs, found.settings);
   heirs.processes.takeOver(found.processes);
   keepSettings(heirs);
