@@ -1,4 +1,5 @@
-// Resolves paths to places, and operates on names in open directories. Sources: see walk.h; mkdir(2), openat(2), access(2).
+// Resolves paths to places, and operates on names in open directories. Sources: see walk.h; mkdir(2), openat(2),
+// access(2).
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

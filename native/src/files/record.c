@@ -85,8 +85,8 @@ int record_attributes(records* out, int file, const char* prefix) {
   return out->failed ? ENOMEM : 0;
 }
 
-// Opens the file that a link resolves to, and stores its path. Returns -1, with mode 0, when the link cannot be resolved.
-// The thread keeps the rights of the link's owner until walk_end.
+// Opens the file that a link resolves to, and stores its path. Returns -1, with mode 0, when the link cannot be
+// resolved. The thread keeps the rights of the link's owner until walk_end.
 static int follow(place* at, int directory, const char* name, struct stat* status, char path[PATH_MAX]) {
   char own[FD_PATH];
   errno = walk_link(directory, name, at);
@@ -153,8 +153,7 @@ static void append_entry(records* out, const struct stat* own, const struct stat
   memcpy(out->bytes + start, &head, sizeof head);
 }
 
-// Opens an entry, a regular file for reading if `is_read`. Stat comes first, because opening a device can have side
-// effects.
+// Opens an entry, a regular file for reading if `is_read`. Opening a device can have side effects, so stat comes first.
 static int open_entry(int directory, const char* name, bool is_read) {
   struct stat status;
   int entry = walk_open(directory, name, O_PATH | O_NOFOLLOW);

@@ -1,5 +1,5 @@
-// Removes a tree in a pool thread, through open directories instead of paths. So a directory that is exchanged for a link
-// during the removal cannot lead out of the tree, and no path is too long. Sources: unlinkat(2), openat(2).
+// Removes a tree in a pool thread, through open directories instead of paths. So a directory that is exchanged for a
+// link during the removal cannot lead out of the tree, and no path is too long. Sources: unlinkat(2), openat(2).
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 
 // Deeper directories are first moved to the top of the tree, which limits the open descriptors and the stack.
 #define DEEPEST 256
-// After so many attempts without progress, a directory is given up: others fill it, or readdir(3) does not list its entries.
+// A directory is given up after so many attempts without progress: others fill it, or readdir(3) misses entries.
 #define IDLE_ROUNDS 100
 // One job removes at most so many entries. The caller then decides whether to continue.
 #define MOST 1000

@@ -15,8 +15,8 @@
 #include "support/mounts.h"
 #include "support/napi.h"
 
-// Opens a regular file without blocking. Returns -1 when that might block, or the path has a link. Opens the file that was
-// checked instead of the path again. AT_STATX_DONT_SYNC avoids a request to a server.
+// Opens a regular file without blocking. Returns -1 when that might block, or the path has a link. Opens the file
+// that was checked instead of the path again. AT_STATX_DONT_SYNC avoids a request to a server.
 static int open_now(const char* path) {
   struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_CACHED | RESOLVE_NO_SYMLINKS};
   struct statx status;

@@ -28,8 +28,8 @@ typedef struct {
   char name[NAME_MAX + 1];
 } publication;
 
-// Opens the file by its new name. Returns -1 when the name refers to another file by now. inotify events carry the name by
-// which a file was opened, and the first descriptor has none.
+// Opens the file by its new name. Returns -1 when the name refers to another file by now. inotify events carry the
+// name by which a file was opened, and the first descriptor has none.
 static int reopen(int file, int directory, const char* name) {
   struct stat ours, theirs;
   int named = openat(directory, name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -57,8 +57,8 @@ static const char* publish_file(int file, int directory, const char* name, uid_t
   int named = reopen(file, directory, name);
   if (named < 0) return NULL;
   struct stat status;
-  // The two calls cause IN_ATTRIB and IN_MODIFY, as chown and write of a named file would. Neither changes the file, so a
-  // failure is ignored.
+  // The two calls cause IN_ATTRIB and IN_MODIFY, as chown and write of a named file would. Neither changes the file,
+  // so a failure is ignored.
   int failed = fchown(named, uid, gid);
   if (!failed && fstat(named, &status) == 0) failed = ftruncate(named, status.st_size);
   (void)failed;
@@ -163,7 +163,7 @@ static bool create(const storing* s, const place* at) {
   return done;
 }
 
-// Returns whether a file is on a file system with O_TMPFILE, whose files may change their owners, unlike /proc and /sys.
+// Returns whether a file is on a file system with O_TMPFILE, whose files may change their owners, unlike /proc.
 static bool is_ordinary(int file) {
   struct statfs system;
   if (fstatfs(file, &system) < 0) return false;
@@ -175,8 +175,7 @@ static void name_inode(const struct stat* status, char name[48]) {
   snprintf(name, 48, "%llu:%llu", (unsigned long long)status->st_dev, (unsigned long long)status->st_ino);
 }
 
-// Gives a file to a user. Clears the set-id bits, as a user's write does, because a change of owner does not clear all of
-// them.
+// Gives a file to a user. Clears the set-id bits, as a user's write does: a change of owner does not clear them all.
 static bool give(int file, uid_t uid, gid_t gid, struct stat* status) {
   bool is_other = status->st_uid != uid || status->st_gid != gid;
   if (is_other && fchown(file, uid, gid) < 0) return false;

@@ -1,5 +1,5 @@
-// sendFile moves bytes from a file to a socket without passing them through JavaScript, splice between a socket and a pipe.
-// Sources: sendfile(2), splice(2).
+// sendFile moves bytes from a file to a socket without passing them through JavaScript, splice between a socket and a
+// pipe. Sources: sendfile(2), splice(2).
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

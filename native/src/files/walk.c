@@ -13,8 +13,7 @@
 
 #include "support/mounts.h"
 
-// MOST_LINKS is the kernel's MAXSYMLINKS. MOST_TRIES limits the attempts to enter a directory that others remove after
-// each mkdir.
+// MOST_LINKS is the kernel's MAXSYMLINKS. MOST_TRIES limits attempts to enter a directory that others keep removing.
 enum { MOST_LINKS = 40, MOST_TRIES = 16 };
 
 typedef struct {

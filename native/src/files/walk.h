@@ -14,7 +14,7 @@ typedef struct {
   char name[NAME_MAX + 1];  // "." for the directory itself, as for "/"
   char missing[PATH_MAX];   // path of missing directories between `directory` and the name; usually ""
   bool is_magic;            // the name is a magic link of /proc, which refers to an open file and not to a path
-  uid_t owner;              // the owner of a followed link, whose rights the thread has; OWN_RIGHTS: the daemon's rights
+  uid_t owner;              // the owner of a followed link, whose rights are used; OWN_RIGHTS: the daemon's
   rights before;
 } place;
 
@@ -25,8 +25,9 @@ typedef enum {
 } walk_mode;
 
 // Resolves the absolute `path`. A link owned by root is followed with the daemon's rights. After a link owned by
-// another user, the thread has the rights of that user until `walk_end`, and a link of a third user is refused (EACCES).
-// Returns 0 or an errno: EREMOTE for a mount that must not be entered (mounts.h). `walk_end` must be called in any case.
+// another user, the thread has the rights of that user until `walk_end`, and a link of a third user is refused
+// (EACCES). Returns 0 or an errno: EREMOTE for a mount that must not be entered (mounts.h). `walk_end` must be called
+// in any case.
 int walk(const char* path, walk_mode mode, place* at);
 
 // Does the same, but returns ENOENT when a directory on the path is missing.
@@ -35,13 +36,13 @@ int walk_to(const char* path, walk_mode mode, place* at);
 // Resolves the link `name` of an open directory, beginning with the thread's rights, and otherwise as `walk_to` does.
 int walk_link(int directory, const char* name, place* at);
 
-// Opens a name, close-on-exec. A new file has the mode 0666 less the umask. Refuses to enter a mount that the thread must
-// not enter (EREMOTE). Returns the descriptor, or -1 with errno set.
+// Opens a name, close-on-exec. A new file has the mode 0666 less the umask. Refuses to enter a mount that the thread
+// must not enter (EREMOTE). Returns the descriptor, or -1 with errno set.
 int walk_open(int directory, const char* name, int flags);
 
 // Opens `path`, absolute or below an open directory, close-on-exec, without following any link; with O_PATH, a link as
-// the last component is opened itself. Unless `crosses`, a mount point on the path is EXDEV if the kernel has openat2(2).
-// Returns the descriptor, or -1 with errno set.
+// the last component is opened itself. Unless `crosses`, a mount point on the path is EXDEV if the kernel has
+// openat2(2). Returns the descriptor, or -1 with errno set.
 int walk_open_below(int directory, const char* path, int flags, bool crosses);
 
 // Creates the missing directories of `path` below the place's directory, owned by the user and the group, and moves the

@@ -1,5 +1,4 @@
-// duplicateConnection finds the descriptor of a connection, which Node does not reveal. Sources: getsockname(2),
-// getpeername(2).
+// duplicateConnection finds the descriptor of a connection. Sources: getsockname(2), getpeername(2).
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>

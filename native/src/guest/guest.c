@@ -34,8 +34,8 @@ static void run(job* j) {
   close(directory);
 }
 
-// This needs a dedicated thread: while a file system is frozen, writes to it may block all pool threads, and a thaw that
-// waits for one of them would never run.
+// This needs a dedicated thread: while a file system is frozen, writes to it may block all pool threads, and a thaw
+// that waits for one of them would never run.
 EXPORTED(setFilesystemFrozen) {
   change plan = {.head.run = run};
   if (!arg_parse(env, info, "pb", "open", plan.path, &plan.freeze)) return NULL;

@@ -11,9 +11,9 @@
 
 enum { BACKLOG = 511, SILENCE_S = 30, PROBE_AFTER_S = 10, PROBE_EVERY_S = 5, ADDRESS_SIZE = 64, PORT_SIZE = 6 };
 
-// Accepted sockets inherit these options. Every server needs the first one. With the others, the kernel gives up a silent
-// peer: after SILENCE_S if data wait for it, otherwise when probes got no answer for as long. Both together take at most
-// 60 s, because data may begin to wait just before the probes give up.
+// Accepted sockets inherit these options. Every server needs the first one. With the others, the kernel gives up a
+// silent peer: after SILENCE_S if data wait for it, otherwise when probes got no answer for as long. Both together
+// take at most 60 s, because data may begin to wait just before the probes give up.
 static const int OPTIONS[][3] = {
     {SOL_SOCKET, SO_REUSEADDR, 1},
     {SOL_SOCKET, SO_KEEPALIVE, 1},

@@ -1,8 +1,8 @@
 // Reserves the address space that V8 would take its heap pages from.
 //
-// V8 asks for each 256 KiB heap page at a random address below 64 TiB (46 bits). Pages that are scattered like this never
-// fill an aligned 2 MiB window. When the address is occupied, the kernel chooses one instead: top-down, directly below
-// the previous mapping, in the upper half of the address space, which is not reserved.
+// V8 asks for each 256 KiB heap page at a random address below 64 TiB (46 bits). Pages that are scattered like this
+// never fill an aligned 2 MiB window. When the address is occupied, the kernel chooses one instead: top-down,
+// directly below the previous mapping, in the upper half of the address space, which is not reserved.
 #include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -41,8 +41,8 @@ static uint64_t upper_bound(void) {
   return half < HIGHEST ? half & ~(GIB - 1) : HIGHEST;
 }
 
-// Lists the first free gaps below the upper bound, from /proc/self/maps, and returns their number. All of them are listed
-// before the first is reserved, because the file may miss mappings that are made while it is read.
+// Lists the first free gaps below the upper bound, from /proc/self/maps, and returns their number. All of them are
+// listed before the first is reserved, because the file may miss mappings that are made while it is read.
 static size_t find_gaps(struct range gaps[MOST_GAPS]) {
   FILE* maps = fopen("/proc/self/maps", "re");
   uint64_t free_from = LOWEST, limit = upper_bound(), start, end;

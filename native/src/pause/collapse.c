@@ -1,5 +1,5 @@
-// Collapses the process' private anonymous memory into huge pages, window by window, in a pool thread, and trims the heap.
-// Sources: madvise(2), MADV_COLLAPSE; mincore(2); proc_pid_pagemap(5).
+// Collapses the process' private anonymous memory into huge pages, window by window, in a pool thread, and trims the
+// heap. Sources: madvise(2), MADV_COLLAPSE; mincore(2); proc_pid_pagemap(5).
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -28,8 +28,8 @@ struct region {
   uint64_t start, end;
 };
 
-// Returns whether a line of /proc/self/maps is private anonymous writable memory that contains a whole window. The brk heap
-// and named mappings are such memory, too.
+// Returns whether a line of /proc/self/maps is private anonymous writable memory that contains a whole window. The
+// brk heap and named mappings are such memory, too.
 static bool parse_region(const char* line, struct region* region) {
   char access[5], name[16] = "";
   uint64_t start, end, inode;
@@ -55,8 +55,8 @@ static uint64_t frame_at(const collapse* c, uint64_t address) {
   return entry & FRAME;
 }
 
-// Collapses a window. Skips one that has too few present pages, that was unmapped, or that the kernel refuses. A collapse
-// moves pages to new frames, but leaves a huge page where it is.
+// Collapses a window. Skips one that has too few present pages, that was unmapped, or that the kernel refuses. A
+// collapse moves pages to new frames, but leaves a huge page where it is.
 static void collapse_window(collapse* c, uint64_t start) {
   unsigned char pages[WINDOW_SIZE / PAGE_SIZE];
   size_t present = 0;

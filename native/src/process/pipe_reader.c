@@ -1,5 +1,5 @@
-// pipeReader reads many pipes and terminals into one buffer. They have an epoll of their own, and one handle of libuv waits
-// for it, because a handle for each pipe takes many system calls, and most processes are short.
+// pipeReader reads many pipes and terminals into one buffer. They have an epoll of their own, and one handle of libuv
+// waits for it, because a handle for each pipe takes many system calls, and most processes are short.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 
 #include "support/napi.h"
 
-// The most consecutive reads from a pipe and from a terminal per event, the most events at a time, and the most bytes that
-// a read from a terminal returns (n_tty.c).
+// The most consecutive reads from a pipe and from a terminal per event, the most events at a time, and the most bytes
+// that a read from a terminal returns (n_tty.c).
 enum { READS = 32, TERMINAL_READS = 4, EVENTS = 64, TERMINAL_BYTES = 4095 };
 
 typedef struct {
@@ -102,7 +102,8 @@ static uint32_t read_pipe(reader* r, uint32_t id) {
     r->note[0] = id;
     ssize_t got = splice(r->table[id].fd, NULL, r->transit[1], NULL, most, SPLICE_F_NONBLOCK);
     if (got > 0) r->note[1] = (uint32_t)got, got = read(r->transit[0], r->note + 2, (size_t)got);
-    // Some kernels from 5.10 to 5.11 cannot splice from a terminal. Bytes that are being read when a kill comes are lost.
+    // Some kernels from 5.10 to 5.11 cannot splice from a terminal. Bytes that are being read when a kill comes are
+    // lost.
     else if (got < 0 && errno == EINVAL) got = read(r->table[id].fd, r->note + 2, r->size);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) break;

@@ -1,4 +1,4 @@
-// pollDescriptor waits for a descriptor that is not a stream of Node. pendingBytes returns how much can be read from it.
+// pollDescriptor waits for a descriptor that is not a stream of Node. pendingBytes returns how much it has to read.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

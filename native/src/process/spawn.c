@@ -1,5 +1,5 @@
-// spawn is the daemon's side of a start. The event loop waits for the execve, which other processes can delay, with a pipe
-// that the execve closes, and for the exit with a pidfd.
+// spawn is the daemon's side of a start. The event loop waits for the execve, which other processes can delay, with a
+// pipe that the execve closes, and for the exit with a pidfd.
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -23,8 +23,9 @@
 #define P_PIDFD 3
 #endif
 
-// Times in milliseconds: how long to wait for the end of a child that was killed because its start took too long, when to
-// ask a starter with too many requests again, and how long to wait for an early end before a child counts as started.
+// Times in milliseconds: how long to wait for the end of a child that was killed because its start took too long,
+// when to ask a starter with too many requests again, and how long to wait for an early end before a child counts as
+// started.
 enum { KILL_MS = 1000, AGAIN_MS = 5, SETTLE_MS = 2, PIDFD_INFO_EXIT = 8 };
 
 typedef enum {
@@ -99,8 +100,8 @@ static void close_handles(start* s) {
     if (handles[i]->type != UV_UNKNOWN_HANDLE && !uv_is_closing(handles[i])) uv_close(handles[i], on_handle_closed);
 }
 
-// Is called when the environment is torn down: a worker was terminated, or the process exits. The child continues, and its
-// exit is not reported.
+// Is called when the environment is torn down: a worker was terminated, or the process exits. The child continues,
+// and its exit is not reported.
 static void on_cleanup(napi_async_cleanup_hook_handle handle, void* data) {
   (void)handle;
   close_handles(data);
@@ -118,8 +119,8 @@ static double micros(struct timeval t) {
   return (double)t.tv_sec * 1e6 + (double)t.tv_usec;
 }
 
-// Reads the exit of a process that is not a child. si_code stays 0 if the kernel does not report it (before Linux 6.15).
-// Returns false when the parent has not reaped it yet. Source: PIDFD_GET_INFO in linux/pidfd.h.
+// Reads the exit of a process that is not a child. si_code stays 0 if the kernel does not report it (before Linux
+// 6.15). Returns false when the parent has not reaped it yet. Source: PIDFD_GET_INFO in linux/pidfd.h.
 static bool exit_of_stranger(start* s, siginfo_t* info) {
   uint32_t told[16] = {PIDFD_INFO_EXIT};  // the mask comes first, the status of wait(2) last
   if (ioctl(s->pidfd, _IOWR(0xff, 11, told), told) < 0) return true;
@@ -244,8 +245,8 @@ static void on_limit(uv_timer_t* timer) {
   if (error) abandon(s, error, "poll");
 }
 
-// Opens a pipe. The end for the child belongs to its user, so that the child can reopen it by name (`echo x >/dev/stdout`).
-// Our end does not block.
+// Opens a pipe. The end for the child belongs to its user, so that the child can reopen it by name (`echo x
+// >/dev/stdout`). Our end does not block.
 static bool open_pipe(start* s, int number) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) < 0) return false;

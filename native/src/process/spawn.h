@@ -7,6 +7,5 @@
 // Reads the limits that the daemon was started with, which children get back.
 void inherited_limits(struct rlimit* descriptors, struct rlimit* core);
 
-// Sends a request to the starter, and starts it first if it does not run. Returns 0 or an errno: EAGAIN when it has too
-// many requests.
+// Sends a request to the starter, which is started if necessary. Returns 0 or an errno: EAGAIN for too many requests.
 int starter_request(const int* descriptors, unsigned count, const void* plan, size_t size);

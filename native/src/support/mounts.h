@@ -7,7 +7,7 @@
 enum { MOST_MOUNTS = 8 };
 
 typedef struct {
-  bool is_soft;  // describe a link to another slow mount as one that cannot be resolved, instead of failing with EREMOTE
+  bool is_soft;  // describe a link to another slow mount as unresolved, instead of failing with EREMOTE
   int count;
   uint32_t ids[MOST_MOUNTS];  // the slow mounts that may be entered, as in proc_pid_mountinfo(5)
   uint32_t met;               // the first other slow mount that was met; 0: none
@@ -17,9 +17,10 @@ typedef struct {
 // The leave of this thread. A job inherits the leave of the thread that starts it.
 extern _Thread_local mount_leave mounts_leave;
 
-// Returns 0 when an open file (or one open with O_PATH) is on a mount that is quick or may be entered, else EREMOTE. Asks
-// no server. Unknown kinds of file systems and mounts of other namespaces count as slow.
+// Returns 0 when an open file (or one open with O_PATH) is on a mount that is quick or may be entered, else EREMOTE.
+// Asks no server. Unknown kinds of file systems and mounts of other namespaces count as slow.
 int mounts_check(int file);
 
-// Returns whether an open file is on a quick mount. Only the event loop may call this, because it ends the thread's leave.
+// Returns whether an open file is on a quick mount. Only the event loop may call this, because it ends the thread's
+// leave.
 bool mounts_is_quick(int file);

@@ -16,8 +16,8 @@ typedef struct {
   gid_t* groups;
 } rights;
 
-// Gives this thread the rights of a process of the user, with the groups in /etc/passwd and /etc/group. Does nothing for
-// OWN_RIGHTS, and nothing in a daemon that is not root. Returns 0 or an errno.
+// Gives this thread the rights of a process of the user, with the groups in /etc/passwd and /etc/group. Does nothing
+// for OWN_RIGHTS, and nothing in a daemon that is not root. Returns 0 or an errno.
 int rights_of_user(rights* before, uid_t uid);
 
 // Makes new files of this thread belong to the user and the group. The thread keeps its capabilities.

@@ -1,5 +1,5 @@
-// openInotify opens an inotify instance with a thread that moves events from the kernel's queue into a backlog, from which
-// the event loop takes them. nextNames lists a directory. Source: inotify(7).
+// openInotify opens an inotify instance with a thread that moves events from the kernel's queue into a backlog, from
+// which the event loop takes them. nextNames lists a directory. Source: inotify(7).
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
