@@ -1,4 +1,4 @@
-/** Calls `listener` when `signal` aborts, immediately if it has. Returns a function that removes the listener. */
+/** Calls `listener` when `signal` aborts, or now if it has aborted. Returns a function that removes the listener. */
 export function onAbort(signal: AbortSignal, listener: () => void): () => void {
   if (signal.aborted) {
     listener();
@@ -10,14 +10,14 @@ export function onAbort(signal: AbortSignal, listener: () => void): () => void {
 
 export interface AbortListener {
   abort(reason: unknown): void;
-  /** Its place in the relay, which sets it; -1 before it is added. */
+  /** The relay sets this to the listener's position in it; it is -1 while the listener is in no relay. */
   index: number;
 }
 
 /**
- * Passes the abort of one signal on to many listeners that come and go: an AbortSignal takes microseconds to add and to
- * remove one. Not a Set: V8 links each table of a Set to the next, so one dead table in the old generation keeps all
- * later ones alive, with all listeners in them (docs/decisions/014-memory.md).
+ * Passes the abort of one signal on to many listeners that come and go, because an AbortSignal is slow to add and to remove
+ * one. It keeps them in an array. In a Set, V8 links each table to the next one, so that one dead table in the old generation
+ * would keep all later tables alive, with all listeners in them (docs/decisions/015-memory.md).
  */
 export class AbortRelay {
   readonly signal: AbortSignal;
@@ -30,13 +30,13 @@ export class AbortRelay {
     });
   }
 
-  /** Calls `listener.abort` with the reason when the signal aborts, immediately if it has. */
+  /** Calls `listener.abort` with the reason when the signal aborts, or now if it has aborted. */
   add(listener: AbortListener): void {
     if (this.signal.aborted) listener.abort(this.signal.reason);
     else listener.index = this.#listeners.push(listener) - 1;
   }
 
-  /** Moves the last listener to the free place. */
+  /** Removes a listener; the last one moves to the free place. */
   remove(listener: AbortListener): void {
     const { index } = listener;
     if (index < 0) return;
@@ -55,7 +55,7 @@ export async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Pr
   return Promise.race([work, aborted]).finally(removeListener);
 }
 
-/** Settles as `work` does, or after `milliseconds` as `late` does. The timer does not keep the process alive. */
+/** Settles as `work` does, or as `late` does if `milliseconds` pass before. The timer does not keep the process alive. */
 export async function within<T>(
   milliseconds: number,
   work: Promise<T>,
@@ -67,8 +67,8 @@ export async function within<T>(
 }
 
 /**
- * Does `work` with a signal that aborts as `signal` does, or after `milliseconds` with a `TimeoutError`, and settles as `work` does.
- * Leaves no timer behind, as `AbortSignal.timeout` does: it would expire after a resume.
+ * Calls `work` with a signal that aborts when `signal` does, or after `milliseconds` with a `TimeoutError`, and settles as `work`
+ * does. It leaves no timer behind, unlike `AbortSignal.timeout`, whose timer would expire after a resume.
  */
 export async function limited<T>(
   milliseconds: number,
@@ -87,7 +87,7 @@ export async function limited<T>(
   }
 }
 
-/** Resolves when `work` has settled, in the next turn of the event loop at the latest. `work` does not fail. */
+/** Resolves when `work` has resolved, or in the next turn of the event loop if that comes first. `work` must not reject. */
 export function orNextTurn(work: Promise<unknown>): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
   const turn = setImmediate(resolve);

@@ -1,8 +1,8 @@
 import type { Writable } from 'node:stream';
 
 /**
- * Frees the memory of a buffer, which must not be used afterwards. Large buffers are allocated outside the heap: left to
- * the garbage collector, every 64 MB of them cost a full collection. Does nothing if the buffer shares its memory.
+ * Frees the memory of a buffer, which must not be used afterwards. Does nothing if the buffer shares its memory. Large buffers
+ * are outside the heap: V8 runs a full garbage collection for every 64 MB of them that nobody frees.
  */
 export function freeBuffer({ buffer, byteLength }: Buffer): void {
   if (buffer instanceof ArrayBuffer && buffer.byteLength === byteLength) buffer.transfer(0);
@@ -13,10 +13,10 @@ export function freeAll(buffers: Buffer[]): void {
   for (const buffer of buffers.splice(0)) freeBuffer(buffer);
 }
 
-/** Bodies up to this size are copied, so that head and body go out in one buffer: a writev(2) of two takes longer. */
+/** Up to this size, it is faster to copy a body behind the head than to write both with one writev(2). */
 const COPIED_BYTES = 8 * 1024;
 
-/** Ends a response with these bytes. Node appends a string to the head, but writes a buffer beside it by writev(2). */
+/** Ends a response with these bytes. Node appends a string to the head, and writes a buffer separately, with writev(2). */
 export function endWith(response: Writable, bytes: Buffer): void {
   if (bytes.length > COPIED_BYTES) response.end(bytes);
   else response.end(bytes.toString('latin1'), 'latin1');

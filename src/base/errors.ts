@@ -2,7 +2,7 @@
 const KINDS = {
   aborted: [409, 'Aborted'],
   already_exists: [409, 'AlreadyExists'],
-  /** The object's own state forbids the operation; `failed_precondition`: the state of the system does. */
+  /** The state of the object forbids the operation; with `failed_precondition`, the state of the system does. */
   conflict: [409, 'FailedPrecondition'],
   deadline_exceeded: [504, 'DeadlineExceeded'],
   failed_precondition: [412, 'FailedPrecondition'],
@@ -21,14 +21,14 @@ const KINDS = {
 export type ErrorKind = keyof typeof KINDS;
 type ConnectCode = (typeof KINDS)[ErrorKind][1];
 
-/** The longest text of an error that is shown whole, and what is shown of a longer one, in characters. */
+/** An error with at most this many characters is shown whole; of a longer one, the start and the end are shown. */
 const SHOWN_WHOLE = 1400;
 const SHOWN_START = 1024;
 const SHOWN_END = 256;
 
 /**
- * An error's text without its middle if that is long: what a client has sent is quoted in it, and may have megabytes. The
- * end says what was wrong with it.
+ * Cuts the middle out of a long text of an error. The text may quote megabytes that a client has sent, and its end says what
+ * was wrong with them.
  */
 function shown(text: string): string {
   if (text.length <= SHOWN_WHOLE) return text;
@@ -36,7 +36,7 @@ function shown(text: string): string {
   return `${start.toWellFormed()}… (${text.length} characters) …${end.toWellFormed()}`;
 }
 
-/** An error whose message is shown to clients. The message has no final period. */
+/** An error whose message clients see. The message has no final period. */
 export class EnvdError extends Error {
   override readonly name = 'EnvdError';
   readonly kind: ErrorKind;
@@ -47,7 +47,7 @@ export class EnvdError extends Error {
   }
 }
 
-/** An error with an HTTP status that no kind has. */
+/** An error with an HTTP status that no kind of `EnvdError` has. */
 export class HttpError extends Error {
   override readonly name = 'HttpError';
   readonly statusCode: number;
@@ -58,27 +58,27 @@ export class HttpError extends Error {
   }
 }
 
-/** The HTTP status for any thrown value; 500 when it has none. */
+/** Returns the HTTP status for any thrown value: 500 when it has none of its own. */
 export function httpStatusOf(error: unknown): number {
   if (error instanceof EnvdError) return KINDS[error.kind][0];
-  // Fastify's errors have one too: a malformed URL or content type.
+  // Fastify's errors, such as those for a malformed URL, have a status too.
   const own = error instanceof Error && 'statusCode' in error ? error.statusCode : null;
   return typeof own === 'number' && own >= 400 ? own : 500;
 }
 
-/** The name of the Connect code for this kind. */
+/** Returns the name of the Connect code for this kind. */
 export function connectCodeOf(kind: ErrorKind): ConnectCode {
   return KINDS[kind][1];
 }
 
-/** The headers of every error response, except those of RPCs. */
+/** Every error response has these headers, except those of RPCs. */
 export const ERROR_HEADERS = {
   'content-type': 'application/json; charset=utf-8',
   'x-content-type-options': 'nosniff',
   'cache-control': 'no-store',
 } as const;
 
-/** The body of these error responses. */
+/** Returns the body of such an error response. */
 export function errorBody(code: number, message: string): string {
   return JSON.stringify({ code, message: shown(message) });
 }
@@ -91,13 +91,13 @@ export interface SystemError extends Error {
   readonly path?: string;
 }
 
-/** Whether `error` is a failed system call with one of `codes`, or with any code when none is given. */
+/** Returns whether `error` is a failed system call with one of `codes`, or with any code if none is given. */
 export function isSystemError(error: unknown, ...codes: readonly string[]): error is SystemError {
   if (!(error instanceof Error) || !('code' in error) || !('syscall' in error)) return false;
   return codes.length === 0 || codes.includes(String(error.code));
 }
 
-/** The message of any thrown value; the middle of a long one is left out. */
+/** Returns the message of any thrown value. The middle of a long message is cut out. */
 export function messageOf(error: unknown): string {
   return shown(error instanceof Error ? error.message : String(error));
 }

@@ -1,7 +1,7 @@
 import { EventEmitter } from 'node:events';
 import { EnvdError } from './errors.ts';
 
-/** A lock that one operation holds at a time; others are refused, not queued. Emits `acquire` when an operation begins. */
+/** A lock that one operation holds at a time. Others are refused and do not wait. It emits `acquire` when an operation begins. */
 export class ExclusiveLock extends EventEmitter<{ acquire: [] }> {
   #holder: string | null = null;
 
@@ -18,25 +18,25 @@ export class ExclusiveLock extends EventEmitter<{ acquire: [] }> {
     }
     this.#holder = operation;
     this.emit('acquire');
-    return { [Symbol.dispose]: () => this.#release() };
-  }
-
-  #release(): void {
-    this.#holder = null;
+    return {
+      [Symbol.dispose]: () => {
+        this.#holder = null;
+      },
+    };
   }
 }
 
-/** The default maximum of waiting calls. */
+/** So many calls of a queue may wait, unless its creator sets another limit. */
 const WAITING_LIMIT = 64;
 
-/** Runs calls one at a time, in order; the number of waiting calls is bounded. */
+/** Runs calls one at a time, in order. The number of calls that wait is limited. */
 export class SerialQueue {
   readonly #name: string;
   readonly #limit: number;
   readonly #waiting: (() => void)[] = [];
   #isBusy = false;
 
-  /** `name`: the operation in error messages, like `init`. */
+  /** `name` is the operation in error messages, such as `init`. */
   constructor(name: string, limit = WAITING_LIMIT) {
     this.#name = name;
     this.#limit = limit;
@@ -78,7 +78,7 @@ export class KeyedQueues {
   readonly #name: string;
   readonly #limit: number;
 
-  /** `name`: the operation in error messages; `limit`: the maximum of waiting calls per key. */
+  /** `name` is the operation in error messages, `limit` the number of calls that may wait per key. */
   constructor(name: string, limit: number) {
     this.#name = name;
     this.#limit = limit;

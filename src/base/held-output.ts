@@ -1,9 +1,9 @@
-/** The maximum of buffered characters; further lines are dropped and counted. */
+/** So many characters are buffered; further lines are dropped and counted. */
 const LIMIT = 1024 * 1024;
-/** After a write, lines are collected for this time and written together: few writes use less CPU. */
+/** After a write, lines are collected for this time and written together, because few writes use less CPU. */
 const BATCH_INTERVAL_MS = 20;
 
-/** Writes lines in batches; buffers them while held, for times at which a write would block. */
+/** Writes lines in batches. It can be held while writes would block; it then keeps lines in a buffer. */
 export class HeldOutput {
   readonly #write: (lines: string) => void;
   #held = false;
@@ -16,17 +16,17 @@ export class HeldOutput {
     this.#write = write;
   }
 
-  /** The number of lines lost so far. */
+  /** The number of lines that were lost. */
   get lost(): number {
     return this.#lost;
   }
 
-  /** Counts lines that were passed to `write` of the destination but dropped there. */
+  /** Counts lines that the destination has dropped. */
   lose(lines: string): void {
     this.#lost += lines.split('\n').length - 1;
   }
 
-  /** `line` includes its newline. */
+  /** Writes a line, or keeps it for the next write. `line` includes its newline. */
   write(line: string): void {
     if (this.#buffered.length + line.length <= LIMIT) this.#buffered += line;
     else {
@@ -36,12 +36,12 @@ export class HeldOutput {
     if (this.#timer === null) this.flush();
   }
 
-  /** Writes nothing until `release`. */
+  /** Keeps lines in the buffer until `release`. */
   hold(): void {
     this.#held = true;
   }
 
-  /** Writes the buffered lines; returns the number of dropped ones. */
+  /** Writes the buffered lines. Returns the number of lines that were dropped since the last release. */
   release(): number {
     const dropped = this.#dropped;
     this.#held = false;

@@ -1,4 +1,4 @@
-/** Returns a function that calls `load` when it is first called, and keeps its result; after a failure the next call loads again. */
+/** Returns a function that calls `load` once and keeps the result. After a failure, the next call loads again. */
 export function loadedOnce<T>(load: () => Promise<T>): () => Promise<T> {
   let loading: Promise<T> | null = null;
   return () => {

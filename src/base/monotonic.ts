@@ -1,8 +1,8 @@
 import process from 'node:process';
 
 /**
- * Milliseconds, with fractions, since the boot, of a clock that nobody sets and that is the same in all programs: CLOCK_MONOTONIC.
- * `performance.now` would load the whole of `node:perf_hooks` when it is first called, a twentieth of what a start costs.
+ * Returns milliseconds, with fractions, of CLOCK_MONOTONIC, which nobody sets and which is the same in all programs.
+ * `performance.now()` counts from the start of each program.
  */
 export function monotonicMs(): number {
   const [seconds, nanoseconds] = process.hrtime();

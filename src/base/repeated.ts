@@ -1,15 +1,13 @@
-/**
- * Work that is repeated in the background, one run at a time. Its timer does not keep the process alive.
- */
+/** Repeats work in the background, one run at a time. Its timer does not keep the process alive. */
 export class Repeated implements Disposable {
   readonly #work: () => Promise<number>;
-  /** Null while it works. */
+  /** The wait before the next run; null: the work is running. */
   #timer: NodeJS.Timeout | null = null;
   #isOver = false;
 
   /**
-   * @param firstMs the wait before the first run, in milliseconds; null: it begins now
-   * @param work does not fail; resolves with the wait before the next run, in milliseconds
+   * @param firstMs the wait before the first run, in milliseconds; null: the first run begins now
+   * @param work resolves with the wait before the next run, in milliseconds, and never rejects
    */
   constructor(firstMs: number | null, work: () => Promise<number>) {
     this.#work = work;
@@ -17,12 +15,12 @@ export class Repeated implements Disposable {
     else this.#wait(firstMs);
   }
 
-  /** Whether it has been disposed of, possibly during a run. */
+  /** Whether this was disposed of, possibly during a run. */
   get isOver(): boolean {
     return this.#isOver;
   }
 
-  /** Begins the present wait anew. */
+  /** Starts the current wait again. */
   postpone(): void {
     this.#timer?.refresh();
   }

@@ -1,6 +1,6 @@
 import { EnvdError } from './errors.ts';
 
-/** The part of JSON Schema 2020-12 that requests use. Descriptions and examples are in the OpenAPI document. */
+/** The part of JSON Schema 2020-12 that requests use. The OpenAPI document adds descriptions and examples. */
 export interface Schema {
   readonly type?: 'object' | 'array' | 'string' | 'integer' | 'boolean';
   readonly enum?: readonly string[];
@@ -15,17 +15,14 @@ export interface Schema {
   readonly minItems?: number;
 }
 
-/**
- * A value in a request: its type, how it is checked, and its JSON Schema. Tests compare `schema` with the OpenAPI
- * document.
- */
+/** Checks a value in a request and describes it as JSON Schema. Tests compare `schema` with the OpenAPI document. */
 export interface Shape<T> {
   readonly schema: Schema;
   /** Whether an object must have this member. */
   readonly isRequired?: boolean;
   /**
-   * `value`: parsed JSON, or the text of a query parameter; undefined when absent. Throws `invalid_argument`; the
-   * message starts with `name`.
+   * Returns the checked value. `value` is parsed JSON, or the text of a query parameter; it is undefined when absent. Throws
+   * `invalid_argument` with a message that starts with `name`.
    */
   read(value: unknown, name: string): T;
 }
@@ -64,7 +61,7 @@ export const textOrEmpty: Shape<string | null> = {
   read: (value, name) => (isAbsent(value) ? null : string.read(value, name)),
 };
 
-/** Text in a format, such as `date-time`; null when absent or empty. `parse` throws what `read` throws. */
+/** Returns a shape of text in a format, such as `date-time`; null when absent or empty. `parse` throws what `read` throws. */
 export function formatted<T>(format: string, parse: (text: string, name: string) => T): Shape<T | null> {
   return {
     schema: { type: 'string', format },
@@ -75,7 +72,7 @@ export function formatted<T>(format: string, parse: (text: string, name: string)
   };
 }
 
-/** A required value. `wanted`: what it must be, for the error when it is absent. */
+/** Returns a shape that requires a value. `wanted` describes the value in the error for an absent one. */
 function required<T>(shape: Shape<T | null>, wanted: string): Shape<T> {
   return {
     schema: shape.schema,
@@ -91,7 +88,7 @@ function required<T>(shape: Shape<T | null>, wanted: string): Shape<T> {
 /** Required text without NUL. */
 export const requiredText = required(text, 'a string that is not empty');
 
-/** An object; unknown members are ignored. `name` is empty for a whole body or query. */
+/** Returns a shape of an object, whose unknown members are ignored. `name` is empty for a whole body or query. */
 export function object<M extends Members>(members: M): Shape<ValuesOf<M>> {
   const entries = Object.entries(members);
   const needed = entries.flatMap(([name, shape]) => (shape.isRequired ? [name] : []));
@@ -115,7 +112,7 @@ export function object<M extends Members>(members: M): Shape<ValuesOf<M>> {
   };
 }
 
-/** An object with arbitrary member names, which `checkName` checks; null when absent. */
+/** Returns a shape of an object with any member names, which `checkName` checks; null when absent. */
 export function record<T>(
   item: Shape<T>,
   checkName: (name: string, where: string) => void,
@@ -134,7 +131,7 @@ export function record<T>(
   };
 }
 
-/** An array; null when absent. */
+/** Returns a shape of an array; null when absent. */
 export function list<T>(item: Shape<T>): Shape<T[] | null> {
   return {
     schema: { type: 'array', items: item.schema },
@@ -146,7 +143,7 @@ export function list<T>(item: Shape<T>): Shape<T[] | null> {
   };
 }
 
-/** A required array with at least one item. */
+/** Returns a shape of a required array with at least one item. */
 export function nonEmptyList<T>(item: Shape<T>): Shape<T[]> {
   const { schema, read } = list(item);
   const orNull = (value: unknown, name: string) => {
@@ -156,7 +153,7 @@ export function nonEmptyList<T>(item: Shape<T>): Shape<T[]> {
   return required({ schema: { ...schema, minItems: 1 }, read: orNull }, 'an array that is not empty');
 }
 
-/** A shape whose values are converted by `map`. */
+/** Returns a shape whose values are converted by `map`. */
 export function mapped<T, U>(shape: Shape<T>, map: (value: T) => U): Shape<U> {
   return { schema: shape.schema, read: (value, name) => map(shape.read(value, name)) };
 }
@@ -170,9 +167,9 @@ function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** Query parameters: text that may be given once. */
+// --- query parameters, which are text and may be given once
 
-/** The text as sent; undefined when absent. */
+/** Returns a shape of the text as it was sent; undefined when absent. */
 export function sent(schema: Schema): Shape<string | undefined> {
   return {
     schema,
@@ -185,13 +182,13 @@ export function sent(schema: Schema): Shape<string | undefined> {
 
 export const parameter = sent({ type: 'string' });
 
-/** Whether the parameter is present, whatever its value. */
+/** True when the parameter is present, with any value. */
 export const presence: Shape<boolean> = {
   schema: parameter.schema,
   read: (value) => value !== undefined,
 };
 
-/** One of `values`; `absent` when absent or empty. */
+/** Returns a shape of one of `values`; `absent` when absent or empty. */
 export function choice<T extends string, A extends T | null>(values: readonly T[], absent: A): Shape<T | A> {
   return {
     schema: { enum: values, ...(absent !== null && { default: absent }) },
@@ -215,7 +212,7 @@ export const flag: Shape<boolean> = {
   },
 };
 
-/** A whole number; `absent` when absent, empty or not positive. */
+/** Returns a shape of a whole number; `absent` when absent, empty or not positive. */
 export function positive(absent: number): Shape<number> {
   return {
     schema: { type: 'integer', default: absent },

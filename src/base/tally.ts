@@ -1,13 +1,13 @@
 import { monotonicMs } from './monotonic.ts';
 
-/** Counts an operation and adds up its durations. */
+/** Counts the runs of an operation and adds up their durations. */
 export class Durations {
   count = 0;
-  /** Sum of all durations, in seconds. */
+  /** The sum of all durations, in seconds. */
   seconds = 0;
   lastSeconds = 0;
 
-  /** Runs `work`; counts it if it succeeds. */
+  /** Runs `work`, and counts it if it succeeds. */
   async measure<T>(work: () => Promise<T>): Promise<T> {
     const started = monotonicMs();
     const result = await work();
@@ -18,7 +18,7 @@ export class Durations {
   }
 }
 
-/** Number and total size of transfers. */
+/** Counts transfers and their bytes. */
 export class Transfers {
   count = 0;
   bytes = 0;

@@ -2,50 +2,50 @@ import { EnvdError } from './errors.ts';
 
 /** Memory that is kept because a client is slow. */
 export interface Kept {
-  /** Frees most of it, and reports that by `Unread.set`. */
+  /** Frees most of the memory, and reports the rest by `Unread.set`. */
   drop(reason: EnvdError): void;
-  /** Whether its client has made progress since the last call; without this method, only `set` tells. */
+  /** Returns whether the client has made progress since the last call. Without this method, only `set` reports progress. */
   hasMoved?(): boolean;
 }
 
 /**
- * Bounds the memory that is kept for all slow clients together. Beyond the limit, the client that has made no progress
- * for the longest time is dropped first.
+ * Limits the memory that is kept for all slow clients together. Beyond the limit, the client that has made no progress for the
+ * longest time is dropped first.
  */
 export class Unread {
   readonly #limit: number;
   readonly #reason: string;
-  /** In bytes; the client that has been idle longest comes first. */
+  /** Bytes per client. The client that has made no progress for the longest time comes first. */
   readonly #kept = new Map<Kept, number>();
   #sum = 0;
   #dropped = 0;
   #isDropping = false;
 
-  /** `reason`: the message for clients that are dropped. */
+  /** `reason` is the message for clients that are dropped. */
   constructor(
     limitBytes: number,
-    reason = `reader dropped: more than ${limitBytes} bytes wait for slow readers (--unread-bytes)`,
+    reason = `reader dropped: more than ${limitBytes} bytes (--unread-bytes) wait for slow readers: read faster, or connect again`,
   ) {
     this.#limit = limitBytes;
     this.#reason = reason;
   }
 
-  /** In bytes. */
+  /** Bytes that are kept now. */
   get sum(): number {
     return this.#sum;
   }
 
-  /** The number of clients dropped so far. */
+  /** The number of clients that were dropped. */
   get dropped(): number {
     return this.#dropped;
   }
 
-  /** Whether more than half of the limit is used: time to keep less. */
+  /** Whether more than half of the limit is used, so that callers should keep less. */
   get isScarce(): boolean {
     return this.#sum > this.#limit / 2;
   }
 
-  /** Sets how much is kept, in bytes; 0: nothing any more. `isServed`: the client has just made progress. */
+  /** Sets how many bytes are kept; 0: none any more. `isServed` says that the client has just made progress. */
   set(kept: Kept, bytes: number, isServed = false): void {
     this.#sum += bytes - (this.#kept.get(kept) ?? 0);
     if (isServed || bytes === 0) this.#kept.delete(kept);
@@ -64,7 +64,7 @@ export class Unread {
     this.#isDropping = false;
   }
 
-  /** Clients that have made progress meanwhile go to the end; if all have, the first of them is the slowest. */
+  /** Moves clients that have made progress to the end. If all of them have, the first one counts as the slowest. */
   #slowest(): Kept | undefined {
     for (let left = this.#kept.size; left > 0; left--) {
       const [first] = this.#kept;

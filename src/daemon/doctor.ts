@@ -8,7 +8,7 @@ import { Cgroup } from './linux/cgroups/cgroup2.ts';
 import { abilities, type CgroupAbilities } from './services/guest/abilities.ts';
 import { forwardingObstacle } from './wiring/ports.ts';
 
-/** Prints what `GET /health?verbose` tells of this guest, without a daemon. Changes nothing. */
+/** Prints what `GET /health?verbose` says about this guest, without a daemon and without changing anything. */
 export async function doctor(config: Config): Promise<void> {
   const { version } = config;
   const sources = { cgroups: inspect(config), forwardingObstacle: () => forwardingObstacle(config) };
@@ -16,17 +16,17 @@ export async function doctor(config: Config): Promise<void> {
   process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
 }
 
-/** What the cgroups would be able to, without making them. */
+/** Returns what cgroups of the workload could do, without creating them. */
 function inspect({ cgroups, cgroupRoot }: Config): CgroupAbilities {
   const missing = (obstacle: string) => ({ obstacle, accountsMemory: false, limitsTasks: false });
-  if (!cgroups) return missing('cgroups are not used: --no-cgroups');
+  if (!cgroups) return missing('cgroups are off: start without --no-cgroups');
   const mount = findCgroupMount();
   if (mount === null) return missing('cgroup v2 is not mounted');
   try {
     const parent = new Cgroup(existing(cgroupRoot ?? mount));
     accessSync(parent.path, constants.W_OK);
     const controllers = parent.controllers();
-    // The root of the hierarchy itself has no such file.
+    // The root of the hierarchy has no `cgroup.freeze`, but its children have.
     const freezable = [parent, ...parent.children()].some((cgroup) => cgroup.isFreezable());
     return {
       obstacle: freezable ? null : 'the kernel cannot freeze cgroups: use Linux 5.2 or later',
@@ -34,11 +34,11 @@ function inspect({ cgroups, cgroupRoot }: Config): CgroupAbilities {
       limitsTasks: controllers.includes('pids'),
     };
   } catch (error) {
-    return missing(`cgroups cannot be made: ${messageOf(error)}`);
+    return missing(`cannot create cgroups: ${messageOf(error)}`);
   }
 }
 
-/** The directory, or the nearest one above it that exists. */
+/** Returns the directory, or the nearest one above it that exists. */
 function existing(path: string): string {
   return new Cgroup(path).exists() || path === '/' ? path : existing(dirname(path));
 }

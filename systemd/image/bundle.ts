@@ -1,23 +1,23 @@
 import { rolldown } from 'rolldown';
 import { requireComplete } from './completeness.ts';
 
-/** A program, and the directories of the packages that went into it. */
+/** A bundled program, and the directories of the packages in it. */
 export interface Bundle {
   readonly code: string;
   readonly packages: readonly string[];
 }
 
 /**
- * Bundles the program that starts at `entry`, with what it imports dynamically, into one CommonJS file, which Node starts with less
- * work than an ES module. Imported modules are still evaluated when the import is reached. Functions and classes keep their names, so
- * that a stack trace in a log can be read; variables get short ones, as V8 keeps the names in memory. Throws when an import
- * cannot be resolved, or when a part of our sources is not in the bundle.
+ * Bundles the program that starts at `entry`, with its dynamic imports, into one CommonJS file, which Node starts with less work than
+ * an ES module. A dynamically imported module is still evaluated when the import is reached. Functions and classes keep their names, so
+ * that stack traces in a log can be read. Variables get short names, because V8 keeps names in memory. Throws when an import cannot be
+ * resolved, or when the bundle lacks a part of our sources.
  */
 export async function bundle(entry: string): Promise<Bundle> {
   await using program = await rolldown({
     input: entry,
     platform: 'node',
-    // It would also remove calls whose result is not used, such as a decodeURIComponent() that is there to throw.
+    // Tree shaking would also remove calls whose result is not used, such as a decodeURIComponent() that is there to throw.
     treeshake: false,
     onLog(_level, log) {
       if (log.code === 'UNRESOLVED_IMPORT') throw new Error(log.message);
@@ -34,7 +34,7 @@ export async function bundle(entry: string): Promise<Bundle> {
   return { code: toAscii(chunk.code), packages: packagesOf(chunk.moduleIds) };
 }
 
-/** A bundle as loader.cjs runs it. */
+/** Wraps a bundle in the function that loader.cjs runs. */
 export function asFunction(code: string): string {
   return `(function (exports, require, module, __filename, __dirname) {${code}\n})`;
 }
@@ -44,7 +44,10 @@ function packagesOf(modules: readonly string[]): string[] {
   return [...new Set(packages)].sort();
 }
 
-/** V8 keeps a text with one character beyond Latin-1 in two bytes each. Such characters are in literals only. */
+/**
+ * Escapes characters beyond ASCII, which only occur in literals. With a single character beyond Latin-1, V8 would keep the whole text in
+ * two bytes per character.
+ */
 function toAscii(code: string): string {
   return code.replace(/[^\0-\x7f]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }

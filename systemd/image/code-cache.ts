@@ -8,18 +8,19 @@ import { createInterface } from 'node:readline';
 export interface FirstRun {
   readonly settings: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
-  /** Requests to it, such as `GET /health`, whose functions are to be in the cache. */
+  /** Requests to the program, such as `GET /health`, whose functions the cache must have. */
   readonly calls: readonly string[];
 }
 
-/** Added to the loader for that run. */
+/** This is appended to the loader for that run. */
 const KEEP_CODE = `
 process.on('exit', () => require('node:fs').writeFileSync(\`\${path}.code\`, exports.script.createCachedData()));
 `;
 
 /**
- * Puts the loader beside the program `name` in `dist`, runs that once on loopback, by its launcher, since V8 takes only code that was
- * compiled with the same flags, and keeps the code that V8 has compiled by its end. Throws when the program does not run.
+ * Puts the loader beside the program `name` in `dist`, runs the program once on loopback, and keeps the code that V8 has compiled by the
+ * end. The program's launcher runs it, because V8 accepts only code that was compiled with the same flags. Throws when the program does
+ * not run.
  */
 export async function writeCodeCache(
   dist: string,

@@ -6,8 +6,8 @@ import { parseAst } from 'rolldown/parseAst';
 type Contents = ReadonlyMap<string, number>;
 
 /**
- * Throws when a module of ours has fewer statements or expressions of a kind, or fewer texts such as those of errors, in the
- * bundle than in its source: the bundler has then removed a part of the program.
+ * Throws when one of our modules has fewer statements, expressions or texts in the bundle than in its source. Then the bundler has
+ * removed a part of the program.
  */
 export function requireComplete({ code, moduleIds, modules }: OutputChunk): void {
   const texts = new Map<string, number>();
@@ -16,7 +16,7 @@ export function requireComplete({ code, moduleIds, modules }: OutputChunk): void
     requireAll(source, contentsOf(modules[path]?.code ?? '', 'js'), path);
     for (const [each, count] of source) if (isText(each)) texts.set(each, count + (texts.get(each) ?? 0));
   }
-  // The bundler minifies the whole, after it has told the code of each module.
+  // The bundler minifies the whole bundle after it has reported the code of each module, so the texts are checked again.
   requireAll(texts, contentsOf(code, 'js'), 'the sources');
 }
 
@@ -46,10 +46,10 @@ function contentsOf(code: string, lang: 'js' | 'ts'): Contents {
   return contents;
 }
 
-/** What a node counts as; null: it need not be in the bundle as it is. */
+/** Returns what a node counts as; null: the bundle may have it in another form. */
 function whatIs({ type, value }: Node): string | null {
   if (/^(?!TS).*(Statement|Expression)$/.test(type)) return type;
-  // A literal may become a template, and keys may lose their quotes: texts are what has a space.
+  // A literal may become a template, and keys may lose their quotes, so only text with a space counts.
   const text: unknown = type === 'TemplateElement' ? value?.cooked : value;
   return typeof text === 'string' && text.includes(' ') ? `'${text}'` : null;
 }
@@ -68,7 +68,7 @@ function isImport({ type, declaration }: Node): boolean {
   return /^(Import|Export(All|Named))/.test(type) && !declaration;
 }
 
-/** Types are gone in the bundle, but for the expressions that they are told of. */
+/** Returns whether a node is a type, which the bundle does not have. The expressions inside assertions of types remain. */
 function isType({ type }: Node): boolean {
   return /^TS(?!(As|Satisfies|NonNull)Expression)/.test(type);
 }

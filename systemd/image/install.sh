@@ -1,7 +1,7 @@
 #!/bin/sh
-# Puts the built daemon into the root file system of an image: systemd/image/install.sh DIST ROOT
-# Enables its unit, masks units that a sandbox does not need, which would take most of the boot, and copies etc/, the
-# configuration of other units.
+# usage: systemd/image/install.sh DIST ROOT   puts the built daemon into the root file system of an image.
+# It enables the daemon's unit, masks units that a sandbox does not need, because they would take most of the boot, and copies
+# etc/, the configuration of other units.
 set -eu
 dist=$1
 root=$2

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-/** The name, version and licence text of each package, which a copy of it has to carry. */
+/** Returns the name, version and license text of each package, which must accompany a copy of it. */
 export function licencesOf(directories: readonly string[]): string {
   return directories.map(licenceOf).join(`\n${'='.repeat(80)}\n\n`);
 }

@@ -67,7 +67,7 @@ describe('a daemon that crashes, is restarted and upgraded by systemd', onDemand
     expect((await guest.process.list({})).processes).toEqual([]);
     expect(await guest.system("ps -eo stat= | grep -c '^Z' || true")).toBe('0');
     const log = await guest.system('journalctl --boot --unit=envd --output=cat --no-pager');
-    expect(log).toContain('"msg":"recovered after the end of another daemon"');
+    expect(log).toContain('"msg":"recovered the processes of a daemon that has ended"');
     expect(log).not.toMatch(/"level":[56]0/);
   });
 });

@@ -18,8 +18,8 @@ enum { LARGE = 64 * 1024, NAMES = 32 * 1024, ENOUGH = 512 * 1024 };
 typedef struct {
   job head;
   records found;
-  int root;      // directory that `path` is relative to; -1: `path` is absolute
-  uid_t owner;   // whose rights are used
+  int root;      // the directory that `path` is relative to; -1: `path` is absolute
+  uid_t owner;   // the user whose rights are used
   bool is_kept;  // whether the directory stays open
   bool is_full;  // whether records are those for an archive
   int descriptor;
@@ -37,7 +37,7 @@ static void read_one(job* j) {
   walk_end(&at);
 }
 
-// The names in a directory, each ended by NUL.
+// Reads the names in a directory, each of which ends with NUL.
 static bool read_names(int directory, records* names) {
   char listed[NAMES];
   ssize_t length;
@@ -54,7 +54,7 @@ static int by_bytes(const void* a, const void* b) {
   return strcmp(*(const char* const*)a, *(const char* const*)b);
 }
 
-// The names sorted by their bytes, NULL-terminated; NULL without memory.
+// Returns the names, sorted by their bytes, in a list that ends with NULL. Returns NULL without memory.
 static const char** sorted(const records* names) {
   size_t count = 0;
   for (size_t at = 0; at < names->length; at += strlen(names->bytes + at) + 1) count++;
@@ -70,7 +70,7 @@ static const char** sorted(const records* names) {
 static void record_all(reading* r, int directory, const char** names) {
   for (; *names && !r->found.failed; names++) {
     int error = record_entry(&r->found, directory, *names, *names, r->is_full ? NULL : r->prefix);
-    // These are problems of the daemon and not of the entry: fail.
+    // These are problems of the daemon and not of the entry, so the whole call fails.
     if (error == EMFILE || error == ENFILE || (error == EREMOTE && r->is_full))
       return job_fail_with(&r->head, error, "open");
     if (error && error != ENOENT) record_name(&r->found, *names);
@@ -114,7 +114,7 @@ static void read_all(job* j) {
   else if (descriptor >= 0) close(descriptor);
 }
 
-// Stops behind an entry when much has been read.
+// Records entries, and stops after one when much was read.
 static void record_batch(reading* r, const char* names, ssize_t length) {
   for (ssize_t at = 0; at < length && !r->head.error;) {
     const struct dirent64* entry = (const struct dirent64*)(names + at);
@@ -127,7 +127,7 @@ static void record_batch(reading* r, const char* names, ssize_t length) {
   }
 }
 
-// The next entries of `root`, none only at its end.
+// Reads the next entries of `root`. There are none only at its end.
 static void read_next(job* j) {
   reading* r = (reading*)j;
   rights before = {0};
@@ -140,7 +140,7 @@ static void read_next(job* j) {
     record_batch(r, names, length);
   }
   if (length < 0) job_fail(j, "getdents64");
-  // Read again with leave to enter the mount.
+  // The caller reads the entries again, with leave to enter the mount.
   if (j->error == EREMOTE && lseek(r->root, start, SEEK_SET) < 0) job_fail(j, "lseek");
   rights_restore(&before);
 }
@@ -150,7 +150,7 @@ static void free_bytes(napi_env env, void* bytes, void* hint) {
   free(bytes);
 }
 
-// A large result is handed to the buffer: copying many megabytes would block the event loop.
+// Hands the memory of a large result to the buffer, because copying many megabytes would block the event loop.
 static napi_value found(napi_env env, job* j) {
   records* f = &((reading*)j)->found;
   napi_value buffer;

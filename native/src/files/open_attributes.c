@@ -1,5 +1,5 @@
-// Extended attributes, times and link text of an open file, in a pool thread, because a network mount waits for its
-// server. Sources: fsetxattr(2), fremovexattr(2), utimensat(2), readlinkat(2), and see record.c.
+// Reads and writes extended attributes, times and link text of an open file, in a pool thread, because a network mount
+// waits for its server. Sources: fsetxattr(2), fremovexattr(2), utimensat(2), readlinkat(2), and see record.c.
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -15,9 +15,9 @@
 typedef struct {
   job head;
   int descriptor;
-  char name[XATTR_NAME_MAX + 1];  // or the prefix of the names
+  char name[XATTR_NAME_MAX + 1];  // a name, or the prefix of names
   records found;
-  char* value;  // NULL: remove the attribute
+  char* value;  // NULL: the attribute is removed
   size_t length;
   struct timespec times[2];
 } attribute_job;
@@ -82,7 +82,7 @@ EXPORTED(writeAttribute) {
 
 static struct timespec time_of(int64_t nanoseconds) {
   const struct timespec time = {.tv_sec = nanoseconds / 1000000000, .tv_nsec = nanoseconds % 1000000000};
-  // Before 1970.
+  // Before 1970, the remainder is negative.
   return time.tv_nsec < 0 ? (struct timespec){time.tv_sec - 1, time.tv_nsec + 1000000000} : time;
 }
 

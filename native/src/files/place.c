@@ -1,4 +1,4 @@
-// Resolves paths to places, and operations on a name in an open directory. Sources: see walk.h; mkdir(2), openat(2),
+// Resolves paths to places, and operates on names in open directories. Sources: see walk.h; mkdir(2), openat(2),
 // access(2).
 #include <errno.h>
 #include <fcntl.h>
@@ -17,8 +17,8 @@
 typedef struct step step;
 
 struct step {
-  job head;                 // result: a descriptor
-  int (*operate)(step* s);  // with the rights of the place's owner; returns 0 or errno
+  job head;                 // its result is a descriptor
+  int (*operate)(step* s);  // is called with the rights of the place's owner; returns 0 or an errno
   const char* syscall;
   place at;
   walk_mode mode;
@@ -47,7 +47,7 @@ static napi_value reached(napi_env env, job* j) {
   napi_value object = envd_object(env, {"name", envd_text(env, at->name)}, {"missing", envd_text(env, at->missing)},
                                   {"isMagic", envd_boolean(env, at->is_magic)}, {"owner", user_value(env, at->owner)},
                                   {"directory", envd_number(env, at->directory)});
-  if (object) at->directory = -1;  // owned by the caller now
+  if (object) at->directory = -1;  // the caller owns it now
   return object;
 }
 
@@ -118,11 +118,11 @@ EXPORTED(openBelow) {
   return error ? envd_throw_errno(env, error, "open", path) : envd_number(env, descriptor);
 }
 
-// Whether the thread may create, remove or replace the name: EACCES and EPERM of unlink(2).
+// Returns 0 when the thread may create, remove or replace the name, else EACCES or EPERM, as unlink(2) does.
 static int check(step* s) {
   const int directory = s->at.directory;
   struct stat parent, entry;
-  // Not faccessat(3), which checks the daemon's rights on kernels without faccessat2(2).
+  // faccessat(3) would check the daemon's rights on kernels without faccessat2(2).
   if (syscall(SYS_faccessat2, directory, "", W_OK | X_OK, AT_EMPTY_PATH | AT_EACCESS) < 0 ||
       fstat(directory, &parent) < 0)
     return errno;

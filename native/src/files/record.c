@@ -38,7 +38,7 @@ typedef struct {
   uint32_t value_length;
 } attribute_head;
 
-// Extended attributes cannot be read through an O_PATH descriptor, but through its link in /proc.
+// Extended attributes cannot be read through an O_PATH descriptor, but can through the descriptor's link in /proc.
 enum { FD_PATH = 32, SMALL = 64 * 1024, MOST_RANGES = 2048 };
 
 static void fd_path(char path[FD_PATH], int descriptor) {
@@ -85,8 +85,8 @@ int record_attributes(records* out, int file, const char* prefix) {
   return out->failed ? ENOMEM : 0;
 }
 
-// Opens the file that a link resolves to and stores its path; -1, with mode 0, when it cannot be resolved. The thread
-// keeps the rights of the link's owner until walk_end.
+// Opens the file that a link resolves to, and stores its path. Returns -1, with mode 0, when the link cannot be
+// resolved. The thread keeps the rights of the link's owner until walk_end.
 static int follow(place* at, int directory, const char* name, struct stat* status, char path[PATH_MAX]) {
   char own[FD_PATH];
   errno = walk_link(directory, name, at);
@@ -99,7 +99,8 @@ static int follow(place* at, int directory, const char* name, struct stat* statu
   return target;
 }
 
-// The ranges of a file that hold data, as pairs of offset and length; of many, the last one includes the holes behind it.
+// Appends the ranges of a file that hold data, as pairs of offset and length. Of too many ranges, the last one includes
+// all that follow, with the holes between them.
 static void append_map(records* out, int file, off_t size) {
   int64_t map[MOST_RANGES][2];
   size_t count = 0;
@@ -122,7 +123,7 @@ static void append_content(records* out, int file, const struct stat* status) {
   if (length >= 0 && length < SMALL) append_pair(out, "content", content, (size_t)length);
 }
 
-// `file`: descriptor of the entry, or of the target of a link.
+// Appends a record. `file` is the descriptor of the entry, or of the target of a link.
 static void append_entry(records* out, const struct stat* own, const struct stat* target, const char* name,
                          const char* resolved, int file, const char* prefix) {
   size_t start = out->length;
@@ -152,7 +153,7 @@ static void append_entry(records* out, const struct stat* own, const struct stat
   memcpy(out->bytes + start, &head, sizeof head);
 }
 
-// A regular file is opened for reading if its content is wanted. Stat first: opening a device can have side effects.
+// Opens an entry, a regular file for reading if `is_read`. Opening a device can have side effects, so stat comes first.
 static int open_entry(int directory, const char* name, bool is_read) {
   struct stat status;
   int entry = walk_open(directory, name, O_PATH | O_NOFOLLOW);

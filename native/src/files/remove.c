@@ -1,5 +1,5 @@
-// Removes a tree in a pool thread, through open directories instead of paths: a directory that is exchanged for a link
-// during the removal cannot lead out of the tree, and no path is too long. Source: unlinkat(2), openat(2).
+// Removes a tree in a pool thread, through open directories instead of paths. So a directory that is exchanged for a
+// link during the removal cannot lead out of the tree, and no path is too long. Sources: unlinkat(2), openat(2).
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,11 +13,11 @@
 #include "support/job.h"
 #include "support/napi.h"
 
-// Maximum depth of open directories; deeper ones are first moved to the top. Bounds descriptors and stack.
+// Deeper directories are first moved to the top of the tree, which limits the open descriptors and the stack.
 #define DEEPEST 256
-// Attempts in a row without progress on a directory that is being filled, or whose entries readdir(3) does not list.
+// A directory is given up after so many attempts without progress: others fill it, or readdir(3) misses entries.
 #define IDLE_ROUNDS 100
-// Entries removed by one job: the caller decides whether to go on.
+// One job removes at most so many entries. The caller then decides whether to continue.
 #define MOST 1000
 
 typedef struct {
@@ -65,7 +65,7 @@ static bool remove_directory(removal* r, int parent, const char* name, int depth
   return empty(r, directory, depth) && unlinkat(parent, name, AT_REMOVEDIR) == 0;
 }
 
-// A missing entry is success. Returns false with errno set.
+// Removes an entry. A missing one is a success. Returns false with errno set on failure.
 static bool remove_at(removal* r, int directory, const char* name, int depth) {
   for (int idle = 0; idle < IDLE_ROUNDS; idle++) {
     if (r->done >= MOST) return errno = ECANCELED, false;
@@ -76,7 +76,7 @@ static bool remove_at(removal* r, int directory, const char* name, int depth) {
       r->done++;
       return true;
     }
-    // New entries have appeared (or were moved there by `lift`), or it is no longer a directory: try again.
+    // Another attempt is needed when others, or `lift`, added entries, or when this is no longer a directory.
     if (errno != ENOTEMPTY && errno != ENOTDIR && errno != ELOOP) return false;
     if (r->done > before) idle = 0;
   }
@@ -89,7 +89,7 @@ static void run(job* j) {
   j->path = r->path;
   errno = walk(r->path, WALK_TO_NAME, &at);
   bool gone = errno == ENOENT || (!errno && at.missing[0]);
-  // A directory without a name, like the root.
+  // A directory without a name, such as the root, cannot be removed.
   if (!errno && strcmp(at.name, ".") == 0) errno = EBUSY;
   j->result = gone || (!errno && remove_at(r, at.directory, at.name, 0));
   if (!j->result && r->done < MOST) job_fail(j, "unlink");

@@ -15,8 +15,8 @@
 #include "support/mounts.h"
 #include "support/napi.h"
 
-// Opens a regular file without blocking; -1 when it might block or the path has a link. Opens the file that was
-// checked, not the path again. AT_STATX_DONT_SYNC avoids a request to a server.
+// Opens a regular file without blocking. Returns -1 when that might block, or the path has a link. Opens the file
+// that was checked instead of the path again. AT_STATX_DONT_SYNC avoids a request to a server.
 static int open_now(const char* path) {
   struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_CACHED | RESOLVE_NO_SYMLINKS};
   struct statx status;
@@ -31,12 +31,12 @@ static int open_now(const char* path) {
   return file;
 }
 
-// Whether all of the content, whose size is known, could be read without waiting.
+// Reads the content, whose size is known. Returns whether all of it could be read without waiting.
 static bool read_now(int file, void* content, off_t size) {
   struct statfs system;
   const struct iovec whole = {.iov_base = content, .iov_len = (size_t)size};
   ssize_t length = preadv2(file, &whole, 1, 0, RWF_NOWAIT);
-  // A tmpfs, which is memory, does not know the flag.
+  // A tmpfs does not know the flag, but never waits, because it is memory.
   if (length < 0 && errno == EOPNOTSUPP && fstatfs(file, &system) == 0 && system.f_type == TMPFS_MAGIC)
     length = preadv(file, &whole, 1, 0);
   return length == size;
@@ -50,7 +50,7 @@ EXPORTED(readSmallFile) {
   napi_value content = NULL;
   if (!arg_parse(env, info, "pl", "open", path, &limit)) return NULL;
   int file = open_now(path);
-  // Files of /proc have the size 0.
+  // A size of 0 says nothing about files of /proc, so such files are left to the caller.
   bool found = file >= 0 && fstat(file, &status) == 0 && status.st_size > 0 && status.st_size <= limit &&
                napi_create_buffer(env, (size_t)status.st_size, &bytes, &content) == napi_ok &&
                read_now(file, bytes, status.st_size);

@@ -1,6 +1,5 @@
-// Contents of files: stored, published, copied, reserved. Sources: open(2) O_TMPFILE, linkat(2) AT_SYMLINK_FOLLOW,
-// inotify(7), copy_file_range(2), fallocate(2), lseek(2) SEEK_HOLE,
-// futimens(3); see walk.h.
+// Stores, publishes and copies contents of files, and reserves space for them. Sources: open(2) O_TMPFILE, linkat(2)
+// AT_SYMLINK_FOLLOW, inotify(7), copy_file_range(2), fallocate(2), lseek(2) SEEK_HOLE, futimens(3); see walk.h.
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -29,8 +28,8 @@ typedef struct {
   char name[NAME_MAX + 1];
 } publication;
 
-// Opens the file by its new name; -1 when the name refers to another file by now. inotify events carry the name by
-// which a file was opened, and the first descriptor has none.
+// Opens the file by its new name. Returns -1 when the name refers to another file by now. inotify events carry the
+// name by which a file was opened, and the first descriptor has none.
 static int reopen(int file, int directory, const char* name) {
   struct stat ours, theirs;
   int named = openat(directory, name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -50,16 +49,16 @@ static int link_file(int file, int directory, const char* name) {
 }
 
 static const char* publish_file(int file, int directory, const char* name, uid_t uid, gid_t gid) {
-  // Before linkat, because a quota may refuse the owner.
+  // This comes before linkat, because a quota may refuse the owner.
   if (fchown(file, uid, gid) < 0) return "fchown";
-  // Causes IN_CREATE.
+  // The link causes IN_CREATE.
   if (link_file(file, directory, name) < 0) return "linkat";
 
   int named = reopen(file, directory, name);
   if (named < 0) return NULL;
   struct stat status;
-  // Causes IN_ATTRIB and IN_MODIFY, as chown and write of a named file would have. Neither call changes the file, so a
-  // failure is ignored.
+  // The two calls cause IN_ATTRIB and IN_MODIFY, as chown and write of a named file would. Neither changes the file,
+  // so a failure is ignored.
   int failed = fchown(named, uid, gid);
   if (!failed && fstat(named, &status) == 0) failed = ftruncate(named, status.st_size);
   (void)failed;
@@ -85,7 +84,7 @@ EXPORTED(publishFile) {
 // --- in the kernel
 
 typedef struct {
-  job head;  // result: the bytes copied
+  job head;  // its result is the number of bytes copied
   int source;
   int target;
   int64_t offset;
@@ -104,14 +103,14 @@ static void copy(job* j) {
 }
 
 static bool reserve_space(int file, int64_t offset, int64_t length) {
-  // No hole: nothing to reserve. Skipping fallocate also avoids an inotify event.
+  // Without a hole there is nothing to reserve. Skipping fallocate also avoids an inotify event.
   if (length == 0 || lseek(file, offset, SEEK_HOLE) >= offset + length) return true;
   int result;
   do result = fallocate(file, FALLOC_FL_KEEP_SIZE, offset, length);
   while (result < 0 && errno == EINTR);
   if (result == 0 || errno == EOPNOTSUPP || errno == ENOSYS) return true;
   int error = errno;
-  // Frees the blocks that were allocated beyond the end of the file before space ran out.
+  // This frees the blocks that were allocated beyond the end of the file before space ran out.
   struct stat status;
   if (fstat(file, &status) == 0) (void)!ftruncate(file, status.st_size);
   errno = error;
@@ -138,12 +137,12 @@ EXPORTED(reserveSpace) {
 // --- a file whose content is complete in memory is stored in one job; whatever is unusual is left to the caller
 
 typedef struct {
-  job head;  // result: whether it is stored
+  job head;  // its result is whether the file is stored
   uid_t uid;
   gid_t gid;
   char* content;
   size_t length;
-  char inode[48];  // of the file that exists, `dev:ino`; "": none
+  char inode[48];  // the inode of the file that exists, `dev:ino`; "": there is none
   char prefix[XATTR_NAME_MAX + 1];
   char path[PATH_MAX];
 } storing;
@@ -164,7 +163,7 @@ static bool create(const storing* s, const place* at) {
   return done;
 }
 
-// File systems with O_TMPFILE, whose files may change their owners: not /proc and /sys.
+// Returns whether a file is on a file system with O_TMPFILE, whose files may change their owners, unlike /proc.
 static bool is_ordinary(int file) {
   struct statfs system;
   if (fstatfs(file, &system) < 0) return false;
@@ -176,7 +175,7 @@ static void name_inode(const struct stat* status, char name[48]) {
   snprintf(name, 48, "%llu:%llu", (unsigned long long)status->st_dev, (unsigned long long)status->st_ino);
 }
 
-// Clears the set-id bits as a user's write does; the kernel does not clear all of them at a change of owner.
+// Gives a file to a user. Clears the set-id bits, as a user's write does: a change of owner does not clear them all.
 static bool give(int file, uid_t uid, gid_t gid, struct stat* status) {
   bool is_other = status->st_uid != uid || status->st_gid != gid;
   if (is_other && fchown(file, uid, gid) < 0) return false;
@@ -184,7 +183,8 @@ static bool give(int file, uid_t uid, gid_t gid, struct stat* status) {
   return !(status->st_mode & (S_ISUID | S_ISGID)) || fchmod(file, status->st_mode & 01777) == 0;
 }
 
-// What may fail for lack of space comes first, so that the old content is kept then. A failure leaves the old owner.
+// Overwrites a file. Steps that may fail for lack of space come first, so that the old content is kept then. A failure
+// leaves the old owner.
 static bool overwrite(const storing* s, int file) {
   struct stat before, status;
   char inode[48];
@@ -197,14 +197,14 @@ static bool overwrite(const storing* s, int file) {
               fstat(file, &status) == 0 && ((status.st_size <= length && length > 0) || ftruncate(file, length) == 0);
   if (done || fstat(file, &status) < 0) return done;
   (void)!fchown(file, before.st_uid, before.st_gid);
-  // Frees the space that was reserved beyond its end.
+  // This frees the space that was reserved beyond the end.
   (void)!ftruncate(file, status.st_size < before.st_size ? status.st_size : before.st_size);
   return false;
 }
 
 static bool store_at(storing* s, const place* at) {
   struct stat status;
-  // Stat first: opening a device or a pipe can have side effects.
+  // Stat comes first, because opening a device or a pipe can have side effects.
   if (fstatat(at->directory, at->name, &status, AT_SYMLINK_NOFOLLOW) < 0)
     return errno == ENOENT && !s->inode[0] && create(s, at);
   if (!S_ISREG(status.st_mode)) return false;
@@ -248,20 +248,20 @@ EXPORTED(storeFile) {
 
 // --- small new files of one directory, each complete in memory, are stored in one job
 
-// Before the name, which NUL ends, and the content.
+// The numbers of a file. Its name, which ends with NUL, and its content follow.
 typedef struct {
   int64_t seconds;
   uint32_t nanoseconds, mode, uid, gid, name_length, content_length;
 } item;
 
 typedef struct {
-  job head;  // result: how many files were stored
+  job head;  // its result is the number of files stored
   int directory;
   char* items;
   size_t length;
 } many;
 
-// False for whatever reason: the caller's other way then succeeds, or finds it.
+// Stores a new file. Returns false for any reason; the caller's other way then succeeds, or reports the reason.
 static bool store_new(int directory, const item* i, const char* name) {
   const struct timespec times[2] = {{.tv_nsec = UTIME_NOW}, {.tv_sec = i->seconds, .tv_nsec = i->nanoseconds}};
   int file = openat(directory, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);

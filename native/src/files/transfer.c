@@ -1,5 +1,5 @@
-// sendFile: moves bytes from a file to a socket without passing through JavaScript; splice: between a socket and a pipe.
-// Sources: sendfile(2), splice(2).
+// sendFile moves bytes from a file to a socket without passing them through JavaScript, splice between a socket and a
+// pipe. Sources: sendfile(2), splice(2).
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -10,17 +10,17 @@
 #include "support/job.h"
 #include "support/napi.h"
 
-// Bounds the time that one client occupies a pool thread: MOST bytes per job, and MOST_WAITS times LINGER_MS of waiting,
-// only after at least FAST bytes each.
+// These limit the time that one client occupies a pool thread: a job sends MOST bytes, and waits MOST_WAITS times for
+// LINGER_MS, each time only after at least FAST bytes.
 #define MOST ((int64_t)16 << 20)
 #define FAST ((int64_t)64 << 10)
 #define LINGER_MS 2
 #define MOST_WAITS 4
-// Of one sendfile(2): it looks for space in the socket only at its start.
+// One sendfile(2) sends so many bytes, because it looks for space in the socket only at its start.
 #define PIECE ((size_t)1 << 20)
 
 typedef struct {
-  job head;  // result: the bytes moved
+  job head;  // its result is the number of bytes moved
   int socket;
   int file;
   int64_t position;
@@ -46,7 +46,7 @@ static void send_file(job* j) {
       if (j->result - waited_at < FAST || ++waits > MOST_WAITS || !has_room_soon(s->socket)) return;
       waited_at = j->result;
     } else {
-      // Report the bytes moved so far; the next call sees the end or the error again.
+      // The bytes that were moved are reported now. The next call meets the end or the error again.
       if (j->result > 0) return;
       if (moved < 0) job_fail(j, "sendfile");
       else j->result = -1;

@@ -13,7 +13,7 @@
 
 #include "support/mounts.h"
 
-// MOST_LINKS: MAXSYMLINKS of the kernel. MOST_TRIES: attempts to enter a directory that others remove after each mkdir.
+// MOST_LINKS is the kernel's MAXSYMLINKS. MOST_TRIES limits attempts to enter a directory that others keep removing.
 enum { MOST_LINKS = 40, MOST_TRIES = 16 };
 
 typedef struct {
@@ -38,7 +38,7 @@ static int open_in_mount(int directory, const char* path, int flags, uint64_t re
 
 int walk_open(int directory, const char* name, int flags) {
   int file = open_in_mount(directory, name, flags, 0);
-  // ENOSYS, EPERM: kernels and sandboxes without openat2.
+  // Kernels and sandboxes without openat2 return ENOSYS or EPERM.
   if (file >= 0 || (errno != EXDEV && errno != ENOSYS && errno != EPERM)) return file;
   if (flags & O_CREAT) return openat(directory, name, flags | O_CLOEXEC, 0666);
   // Opening the root of a mount with O_PATH sends no request to its server.
@@ -49,7 +49,7 @@ int walk_open(int directory, const char* name, int flags) {
   return error ? -1 : flags & O_PATH ? file : openat(directory, name, flags | O_CLOEXEC, 0666);
 }
 
-// For kernels and sandboxes without openat2.
+// Opens a path on kernels and in sandboxes without openat2.
 static int open_by_parts(int directory, const char* path, int flags) {
   char copy[PATH_MAX], *rest = strcpy(copy, path), *name;
   int at = path[0] == '/' ? open("/", O_PATH | O_CLOEXEC) : fcntl(directory, F_DUPFD_CLOEXEC, 3);
@@ -78,7 +78,7 @@ static int start_at_root(place* at) {
   return step_into(at, open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)) ? 0 : errno;
 }
 
-// Takes the next component of the path, "" at the end; sets `is_last` when no slash follows it. Returns 0 or errno.
+// Takes the next component of the path, "" at the end. Sets `is_last` when no slash follows it. Returns 0 or an errno.
 static int take_part(char* rest, char name[NAME_MAX + 1], bool* is_last) {
   size_t skipped = strspn(rest, "/");
   size_t length = strcspn(rest + skipped, "/");
@@ -108,7 +108,7 @@ static bool is_in_proc(int directory) {
   return fstatfs(directory, &status) == 0 && status.f_type == PROC_SUPER_MAGIC;
 }
 
-// Replaces a link by its target in the path. A magic link is not resolved by its text while the daemon's rights hold.
+// Replaces a link in the path by its target. With the daemon's rights, a magic link is not resolved by its text.
 static int follow(walker* w, int link, const char* name, bool is_last) {
   place* at = w->at;
   struct stat status;
@@ -151,7 +151,7 @@ static int keep_missing(walker* w, const char* name) {
   return 0;
 }
 
-// Resolves one component; sets `done` at the last one.
+// Resolves one component. Sets `done` at the last one.
 static int step(walker* w, bool* done) {
   place* at = w->at;
   char name[NAME_MAX + 1];
@@ -197,7 +197,7 @@ static int step(walker* w, bool* done) {
   return is_last ? 0 : ENOTDIR;
 }
 
-// Resolves all directories of the path in one system call, if none of them is a link, as in most paths.
+// Resolves all directories of the path in one system call if none of them is a link, which is true of most paths.
 static bool walk_directories_at_once(walker* w) {
   const char* path = w->rest + strspn(w->rest, "/");
   char* slash = strrchr(w->rest, '/');
@@ -231,7 +231,7 @@ int walk(const char* path, walk_mode mode, place* at) {
 
 int walk_link(int directory, const char* name, place* at) {
   walker w = {.at = at, .mode = WALK_FOLLOW};
-  // The rights of the user whose link led to the directory.
+  // The thread may have the rights of the user whose link led to the directory.
   uid_t owner = getuid() == 0 && geteuid() != 0 ? geteuid() : OWN_RIGHTS;
   *at = (place){.directory = fcntl(directory, F_DUPFD_CLOEXEC, 3), .name = ".", .owner = owner};
   if (at->directory < 0) return errno;
@@ -245,8 +245,8 @@ int walk_to(const char* path, walk_mode mode, place* at) {
   return error ? error : at->missing[0] ? ENOENT : 0;
 }
 
-// A new directory may inherit the group and the set-group-ID bit of its parent. Only a directory of the user is
-// changed, because it may have been exchanged.
+// Corrects a new directory that has inherited the group and the set-group-ID bit of its parent. Only a directory of the
+// user is changed, because others may have exchanged it.
 static void correct(int directory, uid_t uid, gid_t gid) {
   struct stat status;
   if (fstat(directory, &status) < 0 || status.st_uid != uid) return;
@@ -254,7 +254,7 @@ static void correct(int directory, uid_t uid, gid_t gid) {
   if (status.st_mode & (S_ISUID | S_ISGID)) (void)!fchmod(directory, status.st_mode & 01777);
 }
 
-// With the rights of another user, the new directory belongs to that user.
+// Creates a directory. With the rights of another user, it belongs to that user.
 static int make_directory(const place* at, const char* name, uid_t uid, gid_t gid) {
   rights making = {0};
   bool is_own = at->owner == OWN_RIGHTS;

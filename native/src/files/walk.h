@@ -1,4 +1,4 @@
-// Path resolution component by component on descriptors, so that no component can be exchanged after it was checked.
+// Resolves paths component by component on descriptors, so that no component can be exchanged after it was checked.
 // Sources: path_resolution(7), openat(2), openat2(2), symlink(7).
 #pragma once
 
@@ -14,42 +14,43 @@ typedef struct {
   char name[NAME_MAX + 1];  // "." for the directory itself, as for "/"
   char missing[PATH_MAX];   // path of missing directories between `directory` and the name; usually ""
   bool is_magic;            // the name is a magic link of /proc, which refers to an open file and not to a path
-  uid_t owner;              // whose rights the thread has: the owner of a followed link; OWN_RIGHTS: the daemon's
+  uid_t owner;              // the owner of a followed link, whose rights are used; OWN_RIGHTS: the daemon's
   rights before;
 } place;
 
 typedef enum {
-  WALK_TO_NAME = 0,  // the last component is not looked at; it may be a mount that must not be entered
-  WALK_TO_LINK,      // the last component is not followed
+  WALK_TO_NAME = 0,  // do not open the last component, which may be a mount that must not be entered
+  WALK_TO_LINK,      // do not follow the last component
   WALK_FOLLOW,       // follow the last component too, while it is a link
 } walk_mode;
 
 // Resolves the absolute `path`. A link owned by root is followed with the daemon's rights. After a link owned by
-// another user the thread has the rights of that user until `walk_end`, and a link of a third user is refused (EACCES).
-// Returns 0 or errno, EREMOTE for a mount that must not be entered (mounts.h); `walk_end` must be called in any case.
+// another user, the thread has the rights of that user until `walk_end`, and a link of a third user is refused
+// (EACCES). Returns 0 or an errno: EREMOTE for a mount that must not be entered (mounts.h). `walk_end` must be called
+// in any case.
 int walk(const char* path, walk_mode mode, place* at);
 
-// The same, but ENOENT when a directory on the path is missing.
+// Does the same, but returns ENOENT when a directory on the path is missing.
 int walk_to(const char* path, walk_mode mode, place* at);
 
-// Resolves the link `name` of an open directory, beginning with the thread's rights; the rest as `walk_to`.
+// Resolves the link `name` of an open directory, beginning with the thread's rights, and otherwise as `walk_to` does.
 int walk_link(int directory, const char* name, place* at);
 
-// Opens a name, close-on-exec and if new with mode 0666 less the umask, unless that enters a mount that the thread must
-// not enter: EREMOTE. Returns the descriptor, or -1 with errno set.
+// Opens a name, close-on-exec. A new file has the mode 0666 less the umask. Refuses to enter a mount that the thread
+// must not enter (EREMOTE). Returns the descriptor, or -1 with errno set.
 int walk_open(int directory, const char* name, int flags);
 
-// Opens `path`, absolute or below an open directory, close-on-exec, without following any link; with O_PATH a link as the
-// last component is opened itself. Unless `crosses`, a mount point on the path is EXDEV, if the kernel has openat2(2).
-// Returns the descriptor, or -1 with errno set.
+// Opens `path`, absolute or below an open directory, close-on-exec, without following any link; with O_PATH, a link as
+// the last component is opened itself. Unless `crosses`, a mount point on the path is EXDEV if the kernel has
+// openat2(2). Returns the descriptor, or -1 with errno set.
 int walk_open_below(int directory, const char* path, int flags, bool crosses);
 
 // Creates the missing directories of `path` below the place's directory, owned by the user and the group, and moves the
-// place to the last one. Overwrites `path`. Sets `is_made` if the last one was created. Returns 0 or errno: ENOTDIR
-// when one of the names is a link or another kind of file.
+// place to the last one. Overwrites `path`. Sets `is_made` if the last one was created. Returns 0 or an errno: ENOTDIR
+// when a name is a link or another kind of file.
 int walk_make_directories(place* at, char* path, uid_t uid, gid_t gid, bool* is_made);
 
-// Whether a name is "." or "..".
+// Returns whether a name is "." or "..".
 bool walk_is_dots(const char* name);
 
 // Restores the thread's rights and closes the directory.

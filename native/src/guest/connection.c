@@ -1,4 +1,4 @@
-// duplicateConnection: the descriptor of a connection, which Node does not tell. Sources: getsockname(2), getpeername(2).
+// duplicateConnection finds the descriptor of a connection. Sources: getsockname(2), getpeername(2).
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -12,7 +12,7 @@
 
 enum { ADDRESS_SIZE = 64, PORT_SIZE = 6, LINE_SIZE = 256 };
 
-// Both are as the kernel tells them, so that IPv4 in IPv6 and the zone of an address are compared, too.
+// Compares addresses as the kernel has them, so that IPv4 in IPv6 and the zone of an address are compared, too.
 static bool is_at(int descriptor, bool peer, const struct addrinfo* at) {
   struct sockaddr_storage found;
   socklen_t length = sizeof found;
@@ -28,7 +28,7 @@ static bool is_connection(int descriptor, const struct addrinfo* local, const st
          getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_STREAM;
 }
 
-// The size of the table of descriptors: the highest number is below it. Source: FDSize, proc_pid_status(5).
+// Returns the size of the table of descriptors; all numbers are below it. Source: FDSize, proc_pid_status(5).
 static int table_size(void) {
   char line[LINE_SIZE];
   int size = 0;
@@ -38,7 +38,7 @@ static int table_size(void) {
   return size;
 }
 
-// A new descriptor gets the lowest free number, so that a new connection is found right below the number that is free now.
+// A new descriptor gets the lowest free number. So a new connection is right below the number that is free now.
 static int find(const struct addrinfo* local, const struct addrinfo* peer) {
   int free = open("/", O_PATH | O_CLOEXEC);
   if (free >= 0) close(free);

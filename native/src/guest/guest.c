@@ -1,4 +1,4 @@
-// The file system, the clock and the service manager of the guest. Sources: FIFREEZE and FITHAW of linux/fs.h,
+// Works on the file system, the clock and the service manager of the guest. Sources: FIFREEZE and FITHAW of linux/fs.h,
 // clock_settime(2), sd_notify(3), unix(7), sock_diag(7), flock(2), random(4).
 #include <errno.h>
 #include <fcntl.h>
@@ -34,8 +34,8 @@ static void run(job* j) {
   close(directory);
 }
 
-// In a dedicated thread: while a file system is frozen, all pool threads may be blocked in writes to it, and a thaw
-// queued behind them would never run.
+// This needs a dedicated thread: while a file system is frozen, writes to it may block all pool threads, and a thaw
+// that waits for one of them would never run.
 EXPORTED(setFilesystemFrozen) {
   change plan = {.head.run = run};
   if (!arg_parse(env, info, "pb", "open", plan.path, &plan.freeze)) return NULL;
@@ -61,7 +61,7 @@ EXPORTED(reseedRandom) {
   return ioctl(descriptor, RNDRESEEDCRNG) < 0 ? envd_throw_errno(env, errno, "RNDRESEEDCRNG", NULL) : NULL;
 }
 
-// The address is a path, or after "@" an abstract name, which is not NUL-terminated.
+// The address is a path, or an abstract name after "@", which does not end with NUL.
 EXPORTED(connectDatagrams) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   if (!arg_parse(env, info, "t", "connect", ENAMETOOLONG, address.sun_path, sizeof address.sun_path)) return NULL;

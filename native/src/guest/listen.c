@@ -1,4 +1,4 @@
-// listenAt, listeningAt: the listening socket. Sources: ip(7), ipv6(7), tcp(7), getaddrinfo(3).
+// listenAt and listeningAt set up the listening socket. Sources: ip(7), ipv6(7), tcp(7), getaddrinfo(3).
 #include <errno.h>
 #include <net/if.h>
 #include <netdb.h>
@@ -11,8 +11,9 @@
 
 enum { BACKLOG = 511, SILENCE_S = 30, PROBE_AFTER_S = 10, PROBE_EVERY_S = 5, ADDRESS_SIZE = 64, PORT_SIZE = 6 };
 
-// Accepted sockets inherit them. The first is that of all servers. The others limit silence: the kernel gives up a silent peer: after SILENCE_S when data wait for it, and else by
-// probes after as long. Together that is 60 s at most, as data may begin to wait just before the probes give up.
+// Accepted sockets inherit these options. Every server needs the first one. With the others, the kernel gives up a
+// silent peer: after SILENCE_S if data wait for it, otherwise when probes got no answer for as long. Both together
+// take at most 60 s, because data may begin to wait just before the probes give up.
 static const int OPTIONS[][3] = {
     {SOL_SOCKET, SO_REUSEADDR, 1},
     {SOL_SOCKET, SO_KEEPALIVE, 1},
@@ -25,12 +26,12 @@ static int set_option(int descriptor, const int option[3]) {
   return setsockopt(descriptor, option[0], option[1], &option[2], sizeof option[2]);
 }
 
-// Sets errno, and returns the name of the call that failed, or NULL.
+// Starts to listen. Returns NULL, or the name of the call that failed, with errno set.
 static const char* listen_at(int descriptor, const struct addrinfo* at, bool limits_silence) {
   if (descriptor < 0) return "socket";
   size_t count = limits_silence ? sizeof OPTIONS / sizeof *OPTIONS : 1;
   for (size_t i = 0; i < count; i++) set_option(descriptor, OPTIONS[i]);
-  // IPv4, too, whatever the default of the guest is; a socket of IPv4 refuses that option.
+  // This includes IPv4, whatever the default of the guest is. A socket of IPv4 refuses the option.
   set_option(descriptor, (const int[3]){IPPROTO_IPV6, IPV6_V6ONLY, 0});
   if (bind(descriptor, at->ai_addr, at->ai_addrlen) < 0) return "bind";
   return listen(descriptor, BACKLOG) < 0 ? "listen" : NULL;

@@ -1,4 +1,4 @@
-// setCgroupFrozen: requests a freeze or a thaw. Source: Documentation/admin-guide/cgroup-v2.rst, "cgroup.freeze".
+// setCgroupFrozen requests a freeze or a thaw. Source: Documentation/admin-guide/cgroup-v2.rst, "cgroup.freeze".
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 #include "support/napi.h"
 
-// The kernel notes the request and returns; it freezes asynchronously.
+// The kernel notes the request and returns. It freezes asynchronously.
 EXPORTED(setCgroupFrozen) {
   bool frozen;
   char directory[PATH_MAX], path[PATH_MAX + sizeof "/cgroup.freeze"];

@@ -1,5 +1,5 @@
-// Collapses the process' private anonymous memory into huge pages, window by window, in a pool thread; trims the heap.
-// Sources: madvise(2), MADV_COLLAPSE; mincore(2); proc_pid_pagemap(5).
+// Collapses the process' private anonymous memory into huge pages, window by window, in a pool thread, and trims the
+// heap. Sources: madvise(2), MADV_COLLAPSE; mincore(2); proc_pid_pagemap(5).
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -28,8 +28,8 @@ struct region {
   uint64_t start, end;
 };
 
-// Whether a line of /proc/self/maps is private anonymous writable memory (including the brk heap and named mappings)
-// that contains a whole window.
+// Returns whether a line of /proc/self/maps is private anonymous writable memory that contains a whole window. The
+// brk heap and named mappings are such memory, too.
 static bool parse_region(const char* line, struct region* region) {
   char access[5], name[16] = "";
   uint64_t start, end, inode;
@@ -48,15 +48,15 @@ typedef struct {
   uint64_t regions, chunks, collapsed, already_huge;
 } collapse;
 
-// The entry of a page in the pagemap, which has the number of its frame; 0 without CAP_SYS_ADMIN.
+// Returns the number of a page's frame, from the pagemap; 0 without CAP_SYS_ADMIN.
 static uint64_t frame_at(const collapse* c, uint64_t address) {
   uint64_t entry = 0;
   (void)!pread(c->pagemap, &entry, sizeof entry, (off_t)(address / PAGE_SIZE * sizeof entry));
   return entry & FRAME;
 }
 
-// Skips a window that has too few present pages, that has been unmapped, or that the kernel refuses. A collapse moves pages to
-// new frames, but leaves a huge page where it is.
+// Collapses a window. Skips one that has too few present pages, that was unmapped, or that the kernel refuses. A
+// collapse moves pages to new frames, but leaves a huge page where it is.
 static void collapse_window(collapse* c, uint64_t start) {
   unsigned char pages[WINDOW_SIZE / PAGE_SIZE];
   size_t present = 0;
@@ -68,13 +68,13 @@ static void collapse_window(collapse* c, uint64_t start) {
   else c->collapsed++;
 }
 
-// A collapse leaves the mappings, of which the kernel tells the next after the address of the last one, as they are.
+// Collapses all windows while it reads the list of mappings, which a collapse does not change.
 static void run(job* j) {
   collapse* c = (collapse*)j;
   char* line = NULL;
   size_t size = 0;
   struct region region;
-  // With pages of 16 or 64 KiB (arm64) a huge page is larger than a window.
+  // With pages of 16 or 64 KiB (arm64), a huge page is larger than a window.
   bool is_possible = sysconf(_SC_PAGESIZE) == (long)PAGE_SIZE;
   FILE* maps = fopen(j->path = "/proc/self/maps", "re");
   if (!maps) return job_fail(j, "open");

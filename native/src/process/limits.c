@@ -1,5 +1,5 @@
-// The end of this process: without a core dump, which would have its secrets, and at once. Sources: core(5), prlimit(2),
-// _exit(2).
+// Ends this process at once, without a core dump, which would contain its secrets. Keeps the limits for its children.
+// Sources: core(5), prlimit(2), _exit(2).
 #include "process/spawn.h"
 
 #include <errno.h>
@@ -7,8 +7,8 @@
 
 #include "support/napi.h"
 
-// Of core files, and of descriptors if this library was preloaded: Node raises them to the hard limit before it loads addons.
-// Process-wide, like the limits.
+// The limits that this process was started with. That of descriptors is right only if this library was preloaded,
+// because Node raises it to the hard limit before it loads addons. Both are process-wide, like the limits.
 static rlim_t inherited_core, inherited_descriptors = RLIM_INFINITY;
 
 __attribute__((constructor)) static void learn_limits(void) {
@@ -24,8 +24,8 @@ void inherited_limits(struct rlimit* descriptors, struct rlimit* core) {
   core->rlim_cur = inherited_core < core->rlim_max ? inherited_core : core->rlim_max;
 }
 
-// 1 rather than 0: with core_pattern set to a pipe the kernel ignores every limit but 1, which it takes for a crash of
-// the piped program itself (fs/coredump.c). A core file of at most one byte is not written either.
+// Sets the limit to 1 and not to 0. When core_pattern is a pipe, the kernel ignores every limit but 1, which it takes
+// for a crash of the piped program itself (fs/coredump.c). It does not write a core file of at most one byte either.
 EXPORTED(forbidCoreDumps) {
   struct rlimit core;
   getrlimit(RLIMIT_CORE, &core);

@@ -1,5 +1,5 @@
-// pipeReader: reads many pipes and terminals into one buffer. One handle of libuv's waits for all of them, by an epoll of
-// their own: libuv takes seven system calls to wait for a descriptor once, and most processes are short.
+// pipeReader reads many pipes and terminals into one buffer. They have an epoll of their own, and one handle of libuv
+// waits for it, because a handle for each pipe takes many system calls, and most processes are short.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -9,24 +9,25 @@
 
 #include "support/napi.h"
 
-// Consecutive reads from a pipe and from a terminal per event, events at a time, most bytes of a terminal's read (n_tty.c).
+// The most consecutive reads from a pipe and from a terminal per event, the most events at a time, and the most bytes
+// that a read from a terminal returns (n_tty.c).
 enum { READS = 32, TERMINAL_READS = 4, EVENTS = 64, TERMINAL_BYTES = 4095 };
 
 typedef struct {
   int fd;  // -1: a free slot of the table
   bool terminal, paused;
-  bool watched;     // by the epoll
-  bool referenced;  // keeps the event loop alive
+  bool watched;     // whether it is in the epoll
+  bool referenced;  // whether it keeps the event loop alive
 } reading;
 
-// One per environment, until that is torn down.
+// There is one reader per environment, until the environment is torn down.
 typedef struct {
   napi_env env;
   napi_ref on_read, room;
   napi_async_cleanup_hook_handle cleanup;
   uint32_t* note;  // which pipe is read, and how many bytes have left it; then the room for them, of `size`
   size_t size;
-  int transit[2];  // a pipe: what is read passes through it, so that it is somewhere whenever this process is killed
+  int transit[2];  // a pipe that all bytes pass through, so that none is lost when this process is killed
   int epoll;
   uv_poll_t poll;
   reading* table;
@@ -64,7 +65,7 @@ static void set_referenced(reader* r, uint32_t id, bool referenced) {
 
 static void end(reader* r, uint32_t id) {
   set_referenced(r, id, false);
-  // Closing it would not do while a record keeps it open.
+  // While a record keeps the pipe open, closing the descriptor would not remove it from the epoll.
   set_watched(r, id, false);
   close(r->table[id].fd);
   r->table[id].fd = -1;
@@ -79,7 +80,7 @@ static void finish(reader* r, uint32_t id) {
   tell(r, id, 0);
 }
 
-// The environment is torn down (a terminated worker, exit of the process).
+// Is called when the environment is torn down: a worker was terminated, or the process exits.
 static void on_cleanup(napi_async_cleanup_hook_handle handle, void* data) {
   (void)handle;
   reader* r = data;
@@ -101,14 +102,15 @@ static uint32_t read_pipe(reader* r, uint32_t id) {
     r->note[0] = id;
     ssize_t got = splice(r->table[id].fd, NULL, r->transit[1], NULL, most, SPLICE_F_NONBLOCK);
     if (got > 0) r->note[1] = (uint32_t)got, got = read(r->transit[0], r->note + 2, (size_t)got);
-    // Terminals of some kernels from 5.10 to 5.11: what is read from one in the moment of a kill is lost.
+    // Some kernels from 5.10 to 5.11 cannot splice from a terminal. Bytes that are being read when a kill comes are
+    // lost.
     else if (got < 0 && errno == EINVAL) got = read(r->table[id].fd, r->note + 2, r->size);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) break;
     if (got <= 0) return finish(r, id), total;
     tell(r, id, (uint32_t)got);
     total += (uint32_t)got;
-    // Less than it can give: it is most likely empty.
+    // A short read means that the pipe is most likely empty.
     if (got < (ssize_t)most) break;
   }
   return total;
@@ -122,7 +124,7 @@ static void on_events(uv_poll_t* poll, int status, int events) {
   for (int i = 0; i < count; i++) read_pipe(r, ready[i].data.u32);
 }
 
-// The lowest free slot of the table; -1 when there is no memory to grow it.
+// Returns the lowest free slot of the table; -1 when there is no memory to grow the table.
 static int64_t free_slot(reader* r) {
   uint32_t id = 0;
   while (id < r->capacity && r->table[id].fd >= 0) id++;
@@ -156,7 +158,7 @@ static napi_value js_open(napi_env env, napi_callback_info info) {
   return envd_number(env, (double)id);
 }
 
-// Without memory to wait for more, what comes is lost, as with the end of a pipe.
+// Waits for more bytes. Without memory for that, the pipe ends here, and later bytes are lost.
 static void watch(reader* r, uint32_t id) {
   if (set_watched(r, id, true) != 0) finish(r, id);
 }
@@ -208,7 +210,7 @@ static int start_polling(reader* r) {
   return 0;
 }
 
-// The reader lives until the environment is torn down; the functions share it and have no finalizer.
+// The reader lives until the environment is torn down. The functions share it and have no finalizer.
 EXPORTED(pipeReader) {
   static const export methods[] = {
       {"open", js_open}, {"setPaused", js_set_paused}, {"read", js_read}, {"close", js_close}, {"unref", js_unref}};

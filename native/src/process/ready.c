@@ -1,4 +1,4 @@
-// pollDescriptor: waits for a descriptor that is not a stream of Node; pendingBytes: what can be read from it.
+// pollDescriptor waits for a descriptor that is not a stream of Node. pendingBytes returns how much it has to read.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #include "support/napi.h"
 
-// Owned by the poll handle until that is closed, and by the function that sets what is waited for.
+// The poll handle owns this until the handle is closed, and so does the function that sets the states to wait for.
 typedef struct {
   napi_env env;
   napi_ref callback;
@@ -50,7 +50,7 @@ static napi_value set(napi_env env, napi_callback_info info) {
   NAPI_CALL(env, napi_get_cb_info(env, info, NULL, NULL, NULL, &data));
   if (!arg_parse(env, info, "d", &events)) return NULL;
   waiting* w = data;
-  // With one owner left the poll handle is closed already.
+  // With one owner left, the poll handle is already closed.
   if (w->owners < 2 || uv_is_closing((uv_handle_t*)&w->poll)) return NULL;
   if (events < 0) end(w);
   else if (events == 0) uv_poll_stop(&w->poll);
@@ -63,7 +63,7 @@ static void on_set_collected(napi_env env, void* data, void* hint) {
   release(data);
 }
 
-// Polls a duplicate, because libuv accepts each descriptor only once. Returns 0 or an errno.
+// Starts to poll a duplicate, because libuv accepts each descriptor only once. Returns 0 or an errno.
 static int start(waiting* w, int32_t fd) {
   uv_loop_t* loop;
   napi_get_uv_event_loop(w->env, &loop);

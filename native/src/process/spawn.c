@@ -1,5 +1,5 @@
-// spawn: the daemon's side of a start. The event loop waits for the execve, which other processes can delay, by a pipe
-// that closes on it, and for the exit by pidfd.
+// spawn is the daemon's side of a start. The event loop waits for the execve, which other processes can delay, with a
+// pipe that the execve closes, and for the exit with a pidfd.
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -23,15 +23,16 @@
 #define P_PIDFD 3
 #endif
 
-// Time to wait for the end of a child that has been killed because its start took too long, until a starter that has too
-// many requests is asked again, and for the end of a child before it is reported as started, in milliseconds.
+// Times in milliseconds: how long to wait for the end of a child that was killed because its start took too long,
+// when to ask a starter with too many requests again, and how long to wait for an early end before a child counts as
+// started.
 enum { KILL_MS = 1000, AGAIN_MS = 5, SETTLE_MS = 2, PIDFD_INFO_EXIT = 8 };
 
 typedef enum {
-  STARTING,  // before the execve
-  RUNNING,   // reported as started
-  FAILED,    // about to end; then the failure is reported
-  GIVEN_UP,  // the failure is reported, but the child has not ended
+  STARTING,  // the child has not called execve
+  RUNNING,   // the child was reported as started
+  FAILED,    // the child will end, and then the failure is reported
+  GIVEN_UP,  // the failure was reported, but the child has not ended
 } start_state;
 
 // One start, from the call to the report of the exit.
@@ -40,7 +41,7 @@ typedef struct {
   napi_ref on_event;
   napi_async_cleanup_hook_handle cleanup;
   plan_numbers given;
-  int theirs[MOST_DESCRIPTORS];  // for the starter
+  int theirs[MOST_DESCRIPTORS];  // the descriptors for the starter
   int ours[3];                   // our ends of the pipes, until the caller gets them
   int reports;
   int pidfd;
@@ -52,7 +53,7 @@ typedef struct {
   uv_poll_t exit;
   uv_timer_t limit;
   int open_handles;
-  char* cgroup;  // "": that of the daemon
+  char* cgroup;  // "": the cgroup of the daemon
   size_t plan_size;
   plan_head* plan;  // with its groups and strings, until the starter has it
 } start;
@@ -99,7 +100,8 @@ static void close_handles(start* s) {
     if (handles[i]->type != UV_UNKNOWN_HANDLE && !uv_is_closing(handles[i])) uv_close(handles[i], on_handle_closed);
 }
 
-// The environment is torn down (a terminated worker, exit of the process): the child runs on, its exit is not reported.
+// Is called when the environment is torn down: a worker was terminated, or the process exits. The child continues,
+// and its exit is not reported.
 static void on_cleanup(napi_async_cleanup_hook_handle handle, void* data) {
   (void)handle;
   close_handles(data);
@@ -117,8 +119,8 @@ static double micros(struct timeval t) {
   return (double)t.tv_sec * 1e6 + (double)t.tv_usec;
 }
 
-// Of a process that is no child: si_code stays 0 if the kernel does not tell, before Linux 6.15. False: its parent has not
-// reaped it yet. Source: PIDFD_GET_INFO in linux/pidfd.h.
+// Reads the exit of a process that is not a child. si_code stays 0 if the kernel does not report it (before Linux
+// 6.15). Returns false when the parent has not reaped it yet. Source: PIDFD_GET_INFO in linux/pidfd.h.
 static bool exit_of_stranger(start* s, siginfo_t* info) {
   uint32_t told[16] = {PIDFD_INFO_EXIT};  // the mask comes first, the status of wait(2) last
   if (ioctl(s->pidfd, _IOWR(0xff, 11, told), told) < 0) return true;
@@ -142,7 +144,7 @@ static void on_exit_readable(uv_poll_t* poll, int status, int events) {
   if (s->state == STARTING) report_start(s, "ran");
   siginfo_t info = {0};
   struct rusage usage = {0};
-  // The raw system call has a fifth argument that libc's wrapper lacks: the resource usage.
+  // Unlike libc's wrapper, the raw system call has a fifth argument, the resource usage.
   long result = syscall(SYS_waitid, P_PIDFD, s->pidfd, &info, WEXITED | WNOHANG, &usage);
   if (result < 0 && errno == EINTR) return;
   if (result == 0 ? info.si_pid == 0 : !exit_of_stranger(s, &info)) return;
@@ -153,14 +155,14 @@ static void on_exit_readable(uv_poll_t* poll, int status, int events) {
   if (s->state == FAILED) report_failure(s);
 }
 
-// False: it has not ended.
+// Reports the end of the child. Returns false if it has not ended.
 static bool end_if_over(start* s) {
   if (poll(&(struct pollfd){.fd = s->pidfd, .events = POLLIN}, 1, 0) <= 0) return false;
   on_exit_readable(&s->exit, 0, UV_READABLE);
   return true;
 }
 
-// Timers come before descriptors in the event loop.
+// Reports the start. The child may have ended already, because the event loop handles timers before descriptors.
 static void on_settled(uv_timer_t* timer) {
   start* s = timer->data;
   if (!end_if_over(s)) report_start(s, "started");
@@ -177,7 +179,7 @@ static int open_poll(start* s, uv_poll_t* poll, int descriptor, int events, uv_p
   return -uv_poll_start(poll, events, on_event);
 }
 
-// What is needed to start the child, or to follow it, cannot be had.
+// Gives up when a resource for starting or following the child is not available.
 static void abandon(start* s, int error, const char* step) {
   fail(s, error, step);
   if (s->pid > 0 && kill(s->pid, SIGKILL) == 0) waitpid(s->pid, NULL, 0);
@@ -185,7 +187,7 @@ static void abandon(start* s, int error, const char* step) {
   close_handles(s);
 }
 
-// The child has called execve, or has ended; if it did not say why, it was killed like any running process.
+// The child has called execve or has ended. If it reported no failure before, it ended like any running process.
 static void on_last_report(start* s) {
   uv_poll_stop(&s->reporting);
   uv_timer_stop(&s->limit);
@@ -196,7 +198,7 @@ static void on_last_report(start* s) {
   }
   s->exit.data = s;
   if (s->failed_step[0]) s->state = FAILED;
-  // A tracer may have what has ended.
+  // While a tracer holds a child that has ended, its exit cannot be read yet.
   if (end_if_over(s) && uv_is_closing((uv_handle_t*)&s->limit)) return;
   int error = open_poll(s, &s->exit, s->pidfd, UV_READABLE, on_exit_readable);
   if (error) abandon(s, error, "poll");
@@ -204,7 +206,7 @@ static void on_last_report(start* s) {
   else if (s->state == STARTING) uv_timer_start(&s->limit, on_settled, SETTLE_MS, 0);
 }
 
-// Returns 0 when there will be no more, else -1.
+// Reads the reports. Returns 0 when there will be no more, else -1.
 static ssize_t read_reports(start* s) {
   start_report r;
   ssize_t length;
@@ -216,7 +218,7 @@ static ssize_t read_reports(start* s) {
   return length;
 }
 
-// The pipe has been closed: nobody waits for reports before that, which saves a turn of the event loop.
+// Is called when the pipe was closed. Nobody waits for single reports, which saves a turn of the event loop.
 static void on_reports_closed(uv_poll_t* poll, int status, int events) {
   (void)status, (void)events;
   start* s = poll->data;
@@ -243,8 +245,8 @@ static void on_limit(uv_timer_t* timer) {
   if (error) abandon(s, error, "poll");
 }
 
-// One end for the child, owned by its user so that it can reopen it by name (`echo x >/dev/stdout`), and one for us, which
-// does not block.
+// Opens a pipe. The end for the child belongs to its user, so that the child can reopen it by name (`echo x
+// >/dev/stdout`). Our end does not block.
 static bool open_pipe(start* s, int number) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) < 0) return false;
@@ -264,7 +266,7 @@ static bool open_descriptors(start* s) {
   return (opened && open_pipe(s, 1) && open_pipe(s, 2)) || fail(s, errno, "pipe");
 }
 
-// A plan that is too long for a message.
+// Writes a plan that is too long for a message into a file.
 static bool write_plan(start* s) {
   if (s->plan_size <= PLAN_BYTES) return true;
   int file = s->theirs[PLAN] = memfd_create("plan", MFD_CLOEXEC);

@@ -1,11 +1,11 @@
-// What a start needs of other files.
+// Functions of other files that a start needs.
 #pragma once
 
 #include <stddef.h>
 #include <sys/resource.h>
 
-// The limits that the daemon was started with, to be restored in children.
+// Reads the limits that the daemon was started with, which children get back.
 void inherited_limits(struct rlimit* descriptors, struct rlimit* core);
 
-// Sends a request to the starter, which is started if it does not run. Returns 0 or errno: EAGAIN when it has too many.
+// Sends a request to the starter, which is started if necessary. Returns 0 or an errno: EAGAIN for too many requests.
 int starter_request(const int* descriptors, unsigned count, const void* plan, size_t size);

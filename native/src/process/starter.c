@@ -1,4 +1,4 @@
-// The connection to the starter, one for this process. Its program is beside the addon.
+// Keeps this process' one connection to the starter. The program of the starter is beside the addon.
 #include "process/spawn.h"
 
 #include <dlfcn.h>
@@ -17,7 +17,7 @@
 
 #include "support/message.h"
 
-// One request at a time: in turns, and so that one starter is started. Environments in several threads share it.
+// Environments in several threads share the connection. The lock makes them take turns, and start only one starter.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int connection = -1;
 static pid_t starter;
@@ -30,7 +30,7 @@ static bool find_program(char path[PATH_MAX]) {
   return snprintf(path, PATH_MAX, "%.*s/envd-start", length, info.dli_fname) < PATH_MAX;
 }
 
-// In a session of its own, without environment and blocked signals.
+// Starts the starter in a session of its own, without environment and blocked signals.
 static int spawn_starter(const char* path, int socket) {
   posix_spawn_file_actions_t files;
   posix_spawnattr_t attributes;
@@ -66,7 +66,7 @@ static int connect_starter(void) {
 int starter_request(const int* descriptors, unsigned count, const void* plan, size_t size) {
   int error = EPIPE;
   pthread_mutex_lock(&lock);
-  // One that has ended is started again, once.
+  // A starter that has ended is started again once.
   for (int tries = 0; tries < 2 && (error == EPIPE || error == ECONNRESET); tries++) {
     if (tries > 0) close(connection), waitpid(starter, NULL, 0), connection = -1;
     error = connection < 0 ? connect_starter() : 0;

@@ -1,4 +1,4 @@
-// openTerminal, resizeTerminal. Sources: pty(7), posix_openpt(3), ioctl_tty(2).
+// openTerminal and resizeTerminal. Sources: pty(7), posix_openpt(3), ioctl_tty(2).
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

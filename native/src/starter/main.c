@@ -1,5 +1,5 @@
-// Forks processes for the daemon: small, single-threaded, with no descriptors but those of a request. A child can be
-// stopped by others before its execve; then it holds up nobody, and nothing of the daemon is in its memory.
+// Forks processes for the daemon. This program is small and single-threaded, and has only the descriptors of a request.
+// So a child that others stop before its execve holds up nobody, and has nothing of the daemon in its memory.
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -23,7 +23,7 @@ enum { SOCKET = 3, IOPRIO_WHO_PROCESS = 1, IOPRIO_CLASS_BE = 2, IOPRIO_CLASS_SHI
 static void report(int reports, int value, const char* event) {
   start_report r = {.value = value};
   snprintf(r.event, sizeof r.event, "%s", event);
-  // Again, as memory for it may be short: a process that is not reported would be nobody's.
+  // It is tried again when memory is short, because nobody would take care of a process that was not reported.
   for (int tries = 0; write(reports, &r, sizeof r) < 0 && tries < 3;) tries++;
 }
 
@@ -39,12 +39,13 @@ static bool write_oom_score(int score) {
   return file >= 0 && write(file, text, (size_t)length) == length;
 }
 
-// What a daemon that is not root may not change stays as it is for the daemon, whose user the process has.
+// Returns whether a setting that could not be changed may stay: the process of a daemon that is not root has the
+// daemon's own user and settings.
 static bool may_stay(void) {
   return geteuid() != 0 && (errno == EPERM || errno == EACCES);
 }
 
-// Whether the first bytes of the file contain no NUL: a program for another architecture does.
+// Returns whether the first bytes of the file contain no NUL. Those of a program for another architecture do.
 static bool is_script(const char* file) {
   char start[128];
   int descriptor = open(file, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -52,14 +53,14 @@ static bool is_script(const char* file) {
   return length >= 0 && !memchr(start, '\0', (size_t)length);
 }
 
-// Takes strings into a vector with NULL at its end, behind `before` free places.
+// Puts strings into a vector that ends with NULL, after `before` free places.
 static char** take_strings(size_t before, size_t count, char** strings) {
   char** vector = calloc(before + count + 1, sizeof *vector);
   for (size_t i = 0; vector && i < count; i++, *strings += strlen(*strings) + 1) vector[before + i] = *strings;
   return vector;
 }
 
-// As execvp(3) and shells do, a script without #! is run by /bin/sh: `/bin/sh FILE ARGUMENT…`.
+// Lets /bin/sh run a script without #! (`/bin/sh FILE ARGUMENT…`), as execvp(3) and shells do.
 static void execute(char* file, char** vector, char** environment) {
   execve(file, vector + 1, environment);
   if (errno != ENOEXEC) return;
@@ -78,7 +79,7 @@ static void set_up(const plan_head* plan, const gid_t* groups, const int* descri
   for (int i = 0; i < 3; i++)
     if (dup2(descriptors[STDIN + i], i) < 0) fail(reports, "dup2");
   struct termios line;
-  // Otherwise the erase character removes a byte, and not a character.
+  // Without this flag, the erase character would remove a byte instead of a character.
   if ((int)plan->given.terminal >= 0 && tcgetattr(0, &line) == 0)
     line.c_iflag |= IUTF8, (void)tcsetattr(0, TCSANOW, &line);
   // Operations that need root come first.
@@ -106,14 +107,14 @@ static _Noreturn void run_child(const plan_head* plan, const gid_t* groups, char
   fail(reports, "execve");
 }
 
-// Creates the cgroup and opens it. Null, or the step that failed.
+// Creates the cgroup and opens it. Returns NULL, or the step that failed.
 static const char* make_cgroup(const char* path, int* cgroup) {
   if (mkdir(path, 0755) == 0) *cgroup = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   errno = *cgroup < 0 ? errno : frozen_error(*cgroup);
   return errno == 0 ? NULL : errno == EAGAIN ? "frozen" : "cgroup";
 }
 
-// The child's parent is the daemon. Source: clone(2).
+// Starts a process as a child of the daemon. Source: clone(2).
 static void start(const plan_head* plan, const int* descriptors) {
   const gid_t* groups = (const gid_t*)(plan + 1);
   char* path = (char*)(groups + plan->group_count);
@@ -128,7 +129,7 @@ static void start(const plan_head* plan, const int* descriptors) {
   report(descriptors[REPORTS], pid > 0 ? (int)pid : errno, pid > 0 ? "forked" : failed ? failed : "clone3");
 }
 
-// A request whose plan is in a file.
+// Starts a process whose plan is in a file.
 static void start_by_file(const int* descriptors) {
   struct stat status;
   void* plan = fstat(descriptors[PLAN], &status) < 0
@@ -139,7 +140,7 @@ static void start_by_file(const int* descriptors) {
   munmap(plan, (size_t)status.st_size);
 }
 
-// False when the daemon has closed its end.
+// Receives a request. Returns false when the daemon has closed its end.
 static bool take_request(void* plan, int* descriptors) {
   union {
     struct cmsghdr header;
@@ -155,7 +156,7 @@ static bool take_request(void* plan, int* descriptors) {
   return length > 0;
 }
 
-// The raw system call, as posix_spawn(3) leaves two signals of glibc's own ignored.
+// Resets all signals with the raw system call: glibc's function refuses two signals that posix_spawn(3) leaves ignored.
 static void reset_signals(void) {
   struct {
     void (*handler)(int);
@@ -172,7 +173,7 @@ int main(void) {
   for (;;) {
     static _Alignas(plan_head) char plan[PLAN_BYTES];
     int descriptors[MOST_DESCRIPTORS] = {-1, -1, -1, -1, -1};
-    // Those of the last request, and its cgroup.
+    // This closes the descriptors of the last request, and its cgroup.
     syscall(SYS_close_range, SOCKET + 1, ~0U, 0);
     if (!take_request(plan, descriptors)) return 0;
     if (descriptors[PLAN] >= 0) start_by_file(descriptors);

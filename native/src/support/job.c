@@ -27,7 +27,7 @@ static void free_job(job* j) {
   free(j);
 }
 
-// While the environment is torn down, no value can be created; the promise stays unsettled.
+// While the environment is torn down, no value can be created, and the promise stays unsettled.
 static void settle(napi_env env, job* j) {
   if (!j->deferred) return;
   napi_value id, value = NULL;
@@ -50,7 +50,7 @@ static job* copy(napi_env env, job* plan, size_t size) {
 }
 
 enum { WAITING, RUNNING, DONE, STACK_SIZE = 256 * 1024 };
-// Of those that run together, the first ones.
+// The first jobs of the groups that run together.
 static _Thread_local job* together;
 
 static void execute(napi_env env, void* data) {
@@ -65,7 +65,7 @@ static void execute(napi_env env, void* data) {
   }
 }
 
-// Also called, with napi_cancelled, when the environment is torn down before the job has started.
+// Node calls it with napi_cancelled when the environment is torn down before the job has started.
 static void complete(napi_env env, napi_status status, void* data) {
   napi_async_work work = ((job*)data)->work;
   job** at = &together;
@@ -80,7 +80,7 @@ static void complete(napi_env env, napi_status status, void* data) {
   if (work) napi_delete_async_work(env, work);
 }
 
-// Starts a job and those that follow it.
+// Starts a job and the jobs that follow it.
 static bool start(napi_env env, const char* name, job* first) {
   napi_value label;
   if (napi_create_string_utf8(env, name, NAPI_AUTO_LENGTH, &label) != napi_ok ||
@@ -92,7 +92,7 @@ static bool start(napi_env env, const char* name, job* first) {
   return false;
 }
 
-// What runTogether has collected.
+// The jobs that runTogether has collected.
 static _Thread_local struct {
   bool is_open;
   job *first, *last;
@@ -152,7 +152,7 @@ int thread_start(pthread_t* thread, const char* name, void (*run)(void*), void* 
 static void run_in_thread(void* data) {
   job* j = data;
   j->run(j);
-  // After a successful call the event loop owns the job.
+  // After a successful call, the event loop owns the job.
   napi_threadsafe_function done = j->done;
   if (napi_call_threadsafe_function(done, j, napi_tsfn_nonblocking) == napi_ok)
     napi_release_threadsafe_function(done, napi_tsfn_release);

@@ -1,4 +1,4 @@
-// messageQueue, sendMessage, peekMessage: bytes and descriptors in a queue of the kernel.
+// messageQueue, sendMessage and peekMessage keep bytes and descriptors in a queue of the kernel.
 #include "support/message.h"
 
 #include <errno.h>

@@ -12,7 +12,7 @@
 
 #include "support/napi.h"
 
-// File systems of the kernel and of local disks, in mountinfo's spelling.
+// The file systems of the kernel and of local disks are quick. The names are spelled as in mountinfo.
 static const char QUICK[] =
     " bcachefs binfmt_misc bpf btrfs cgroup cgroup2 configfs debugfs devpts devtmpfs efivarfs erofs exfat ext2 ext3 "
     "ext4 f2fs fusectl hugetlbfs iso9660 jfs mqueue nfsd nilfs2 nsfs ntfs3 overlay proc pstore ramfs reiserfs rootfs "
@@ -26,7 +26,7 @@ static struct {
   FILE* list;
   uint32_t* ids;
   size_t count;
-  bool has_silent;  // others, but for automounts, which only root makes
+  bool has_silent;  // there are slow mounts, apart from automounts, which only root creates
 } table = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static bool is_quick_kind(const char* type) {
@@ -35,7 +35,7 @@ static bool is_quick_kind(const char* type) {
   return length < (int)sizeof word && strstr(QUICK, word);
 }
 
-// A mount that does not fit into memory is not in the table, and counts as slow.
+// Without memory for it, a mount is missing in the table, and so counts as slow.
 static void read_table(void) {
   char* line = NULL;
   size_t size = 0;
@@ -65,7 +65,7 @@ static bool has_changed(void) {
 static bool is_quick(uint32_t id) {
   bool found = false;
   pthread_mutex_lock(&table.lock);
-  // Once for a job, which takes microseconds.
+  // One look per job is enough, because a job takes microseconds.
   if (mounts_leave.known == 0 && has_changed()) read_table();
   for (size_t i = 0; i < table.count && !found; i++) found = table.ids[i] == id;
   pthread_mutex_unlock(&table.lock);

@@ -27,7 +27,7 @@ static void set_string(napi_env env, napi_value object, const char* name, const 
 }
 
 napi_value envd_errno_error(napi_env env, int error, const char* syscall, const char* path) {
-  // The same names as in Node's own errors.
+  // Node's own errors have the same names.
   const char* code = uv_err_name(-error);
   char message[4352];
   if (path) snprintf(message, sizeof message, "%s: %s, %s '%.4096s'", code, strerror(error), syscall, path);
@@ -49,7 +49,7 @@ napi_value envd_throw_errno(napi_env env, int error, const char* syscall, const 
   return NULL;
 }
 
-// The functions differ by the function of Node-API and its arguments alone.
+// These functions differ only in the function of Node-API and its arguments.
 #define VALUE(parameters, create) \
   napi_value parameters {         \
     napi_value value;             \
@@ -86,7 +86,7 @@ void* envd_allocate(napi_env env, size_t size) {
 }
 
 void* envd_copy(napi_env env, const void* bytes, size_t length) {
-  // One byte more, because malloc(0) may return NULL.
+  // One more byte makes the size positive: an allocation of 0 bytes may return NULL.
   void* copy = envd_allocate(env, length + 1);
   if (copy && length > 0) memcpy(copy, bytes, length);
   return copy;
@@ -101,7 +101,7 @@ void envd_call_back(napi_env env, napi_ref function, const char* event, size_t c
   for (size_t i = 0; i < count; i++) values[given++] = envd_number(env, numbers[i]);
   napi_status status = napi_get_reference_value(env, function, &callback);
   if (status == napi_ok) status = napi_get_global(env, &global);
-  // No context: nothing here uses AsyncLocalStorage.
+  // The call needs no context, because nothing here uses AsyncLocalStorage.
   if (status == napi_ok) status = napi_make_callback(env, NULL, global, callback, given, values, NULL);
   if (status == napi_pending_exception && napi_get_and_clear_last_exception(env, &error) == napi_ok)
     napi_fatal_exception(env, error);
@@ -206,7 +206,7 @@ bool arg_parse(napi_env env, napi_callback_info info, const char* kinds, ...) {
 
 // --- the entry point exports all that EXPORTED has defined
 
-// The linker sets them to the bounds of the section.
+// The linker sets these two to the bounds of the section.
 extern const export __start_envd_exports[] __attribute__((visibility("hidden")));
 extern const export __stop_envd_exports[] __attribute__((visibility("hidden")));
 

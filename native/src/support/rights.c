@@ -13,7 +13,7 @@
 
 enum { MOST_GROUPS = 1024, LONGEST_LINE = 256 * 1024 };
 
-// The group of a user without an entry: that of nobody.
+// A user without an entry has the group of nobody.
 #define NO_GROUP ((gid_t)65534)
 
 typedef struct {
@@ -22,7 +22,7 @@ typedef struct {
   gid_t groups[MOST_GROUPS];  // the primary one first
 } membership;
 
-// The first entry of the user, passwd(5); false when there is none.
+// Reads the first entry of the user. Returns false when there is none. Source: passwd(5).
 static bool find_user(uid_t uid, membership* m, char* line) {
   FILE* file = fopen("/etc/passwd", "re");
   struct passwd entry, *found = NULL;
@@ -40,7 +40,7 @@ static bool has_member(const struct group* entry, const char* name) {
   return false;
 }
 
-// Reads group(5). Not getgrouplist(3), which would load name service modules of the guest into the daemon.
+// Reads the groups from group(5). getgrouplist(3) would load name service modules of the guest into the daemon.
 static void find_groups(membership* m, char* line) {
   FILE* file = fopen("/etc/group", "re");
   struct group entry, *found;
@@ -65,7 +65,7 @@ static bool save_groups(rights* before) {
   return before->groups && getgroups(count, before->groups) == count;
 }
 
-// For this thread only, as all raw system calls here, unlike glibc's functions; -1 leaves an identity as it is.
+// Raw system calls change this thread only, unlike the functions of glibc. -1 leaves an identity as it is.
 static bool set_effective(uid_t uid, gid_t gid) {
   return syscall(SYS_setresgid, -1, gid, -1) == 0 && syscall(SYS_setresuid, -1, uid, -1) == 0;
 }
@@ -77,7 +77,7 @@ int rights_of_user(rights* before, uid_t uid) {
   before->gid = getegid();
   if (m && read_membership(uid, m) && save_groups(before)) {
     before->is_changed = syscall(SYS_setgroups, m->count, m->groups) == 0;
-    // Not setfsuid(2), which keeps most capabilities, and the effective user that /proc/sys checks.
+    // setfsuid(2) would not do: it keeps most capabilities, and /proc/sys checks the effective user.
     if (before->is_changed && set_effective(uid, m->groups[0])) uid = 0;
   }
   free(m);
@@ -100,8 +100,8 @@ void rights_to_make_for(rights* before, uid_t uid, gid_t gid) {
 
 void rights_restore(rights* before) {
   if (before->is_changed) {
-    // The user first, and with it the capabilities to do the rest. A pool thread with another user's rights must not
-    // continue.
+    // The user comes first, because with it come the capabilities to do the rest. A pool thread must not continue with
+    // another user's rights.
     if (syscall(SYS_setresuid, -1, 0, -1) < 0 || !set_effective(0, before->gid)) abort();
     if (before->groups && syscall(SYS_setgroups, before->group_count, before->groups) < 0) abort();
   }

@@ -1,7 +1,7 @@
-// What the daemon and the starter, its child that forks for it, tell each other. A request is a plan with descriptors:
-// reports, 0 to 2 of the new process, and, if the plan is longer than PLAN_BYTES, a file with the plan, whose place one
-// byte takes. A plan is a plan_head, the supplementary groups (u32), and strings that end with NUL: cgroup to create or
-// "", file, working directory, arguments, variables.
+// The protocol between the daemon and the starter, its child that forks for it. A request is a message with a plan and
+// descriptors: the pipe for reports, and 0 to 2 of the new process. A plan longer than PLAN_BYTES is in a file, whose
+// descriptor follows; the message then has one byte. A plan is a plan_head, the supplementary groups (u32), and strings
+// that end with NUL: the cgroup to create or "", the file, the working directory, the arguments, the variables.
 #pragma once
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 enum { REPORTS, STDIN, STDOUT, STDERR, PLAN, MOST_DESCRIPTORS, PLAN_BYTES = 8192 };
 
-// The argument `numbers` of `spawn`, in native/index.d.ts, without the groups.
+// The argument `numbers` of `spawn` without the groups, see native/index.d.ts.
 typedef struct {
   uint32_t uid, gid, terminal, stdin_pipe, nice, io_priority, oom_score_adj, limit_ms, arg_count, env_count;
 } plan_numbers;
@@ -28,12 +28,12 @@ typedef struct {
 
 // Reports go to a pipe that closes when the new process calls execve or ends.
 typedef struct {
-  int32_t value;   // "forked": the pid; else errno
-  char event[28];  // or the step that failed
+  int32_t value;   // the pid for "forked", otherwise an errno
+  char event[28];  // "forked", or the step that failed
 } start_report;
 
-// EAGAIN when the cgroup is frozen: a process started in it would stop before its execve. A new cgroup below a frozen
-// one is frozen at once. 0 when it is not frozen, else the errno of reading its state.
+// Returns EAGAIN when the cgroup is frozen, because a process started in it would stop before its execve; 0 when it is
+// not; or the errno of reading its state. A new cgroup below a frozen one is frozen at once.
 // Source: Documentation/admin-guide/cgroup-v2.rst, "cgroup.events".
 static int frozen_error(int cgroup) {
   char events[128] = "";

@@ -1,5 +1,5 @@
-// openInotify: an inotify instance with a thread that moves events from the kernel's queue into a backlog, from which the
-// event loop takes them; nextNames. Source: inotify(7).
+// openInotify opens an inotify instance with a thread that moves events from the kernel's queue into a backlog, from
+// which the event loop takes them. nextNames lists a directory. Source: inotify(7).
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,16 +16,16 @@
 #include "support/napi.h"
 
 enum {
-  // Size of one read; far more than one event with the longest name.
+  // One read takes so many bytes, far more than an event with the longest name has.
   READ_SIZE = 64 * 1024,
-  // Limit of the backlog. Beyond it events stay in the kernel's queue, which is bounded and reports its overflow.
+  // Beyond this size of the backlog, events stay in the kernel's queue, which is bounded and reports its overflow.
   BACKLOG_LIMIT = 8 * 1024 * 1024,
 };
 
 typedef struct {
   int inotify;  // non-blocking; -1: closed
-  int stop;     // eventfd that ends the thread
-  int mounts;   // mountinfo, of which poll(2) reports changes as POLLPRI
+  int stop;     // the eventfd that ends the thread
+  int mounts;   // mountinfo, whose changes poll(2) reports as POLLPRI
   napi_threadsafe_function readable;
   pthread_t thread;
   char chunk[READ_SIZE];  // used by the thread only
@@ -49,7 +49,7 @@ static bool append(instance* i, size_t size) {
   return true;
 }
 
-// Appends to the backlog. Without memory the backlog is replaced by one IN_Q_OVERFLOW event.
+// Appends to the backlog. Without memory for that, one IN_Q_OVERFLOW event replaces the backlog.
 static void keep(instance* i, size_t size) {
   if (append(i, size)) return;
   const struct inotify_event lost = {.wd = -1, .mask = IN_Q_OVERFLOW};
@@ -58,7 +58,7 @@ static void keep(instance* i, size_t size) {
   if (!append(i, sizeof lost)) abort();
 }
 
-// Waits until the backlog is below its limit; false when the thread is to exit.
+// Waits until the backlog is below its limit. Returns false when the thread must exit.
 static bool wait_for_room(instance* i) {
   pthread_mutex_lock(&i->lock);
   while (i->length >= BACKLOG_LIMIT && !i->stopping) pthread_cond_wait(&i->taken, &i->lock);
@@ -67,10 +67,10 @@ static bool wait_for_room(instance* i) {
   return go_on;
 }
 
-// A change of the mounts is an event of its own: IN_UNMOUNT without a watch.
+// This event reports a change of the mounts.
 static const struct inotify_event MOUNTS_CHANGED = {.wd = -1, .mask = IN_UNMOUNT};
 
-// Waits for events, and reads them into the chunk; returns their size, -1 for none, or 0 when the thread is to exit.
+// Waits for events and reads them into the chunk. Returns their size, -1 for none, or 0 when the thread must exit.
 static ssize_t next_events(instance* i) {
   struct pollfd ready[] = {{i->inotify, POLLIN, 0}, {i->stop, POLLIN, 0}, {i->mounts, POLLPRI, 0}};
   while (poll(ready, 3, -1) < 0)
@@ -252,7 +252,7 @@ EXPORTED(nextNames) {
   int descriptor;
   if (!arg_parse(env, info, "d", &descriptor)) return NULL;
   ssize_t size = getdents64(descriptor, names, sizeof names);
-  // ENOENT: the directory has been deleted meanwhile.
+  // A directory that was deleted meanwhile (ENOENT) has no further entries.
   if (size < 0 && errno != ENOENT) return envd_throw_errno(env, errno, "getdents64", NULL);
   return size > 0 ? envd_buffer(env, names, (size_t)size) : envd_null(env);
 }

@@ -3,15 +3,15 @@ export const BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
 
 /** The calls of one operation. */
 export interface OperationTally {
-  /** Number by code. */
+  /** The number of calls by code. */
   readonly codes: Map<string, number>;
-  /** Number in each bucket, those that took longer last. */
+  /** The number of calls in each bucket. The last bucket counts calls that exceed all bounds. */
   readonly buckets: number[];
-  /** Sum of their durations. */
+  /** The sum of the durations. */
   seconds: number;
 }
 
-/** Number and durations of calls, by operation. */
+/** Counts calls and their durations, by operation. */
 export class CallTally {
   readonly operations = new Map<string, OperationTally>();
 

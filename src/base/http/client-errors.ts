@@ -2,10 +2,10 @@ import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:ht
 import type { Socket } from 'node:net';
 import { ERROR_HEADERS, errorBody, messageOf } from '../errors.ts';
 
-/** Time for the client to read the response before the connection is destroyed. */
+/** The client has this long to read the response before the connection is destroyed. */
 const LINGER_MS = 1000;
 
-/** Responses to errors of Node's HTTP parser and its timers; the response to all others is 400. */
+/** These are the responses to some errors of Node's HTTP parser and its timers; the response to all others is 400. */
 const REFUSALS: Readonly<Record<string, readonly [status: number, message: string]>> = {
   ERR_HTTP_REQUEST_TIMEOUT: [408, 'request header took too long: send all of it at once'],
   HPE_HEADER_OVERFLOW: [431, 'request line and headers are larger than 16384 bytes: send less'],
@@ -15,8 +15,8 @@ const REFUSALS: Readonly<Record<string, readonly [status: number, message: strin
 type ClientError = Error & { readonly code?: string };
 
 /**
- * Returns a handler of a server's `clientError`: it responds to an unreadable request with a REST error and closes the
- * connection. `currentOf`: the response that is under way on a connection, or null.
+ * Returns a handler of a server's event `clientError`, which answers an unreadable request with a REST error and closes the
+ * connection. `currentOf` returns the response in progress on a connection, or null.
  */
 export function clientErrorHandler(
   currentOf: (socket: Socket) => ServerResponse | null,
@@ -26,7 +26,7 @@ export function clientErrorHandler(
     // The event is emitted again for each further chunk.
     if (answered.has(socket)) return;
     const current = currentOf(socket);
-    // A second response would be read as part of the first.
+    // The client would read a second response as part of the first.
     if (error.code === 'ECONNRESET' || !socket.writable || current?.headersSent) {
       socket.destroy();
       return;
@@ -34,7 +34,7 @@ export function clientErrorHandler(
     answered.add(socket);
     const [status, message] = REFUSALS[error.code ?? ''] ?? [400, `bad request: ${reasonOf(error)}`];
     const refuse = () => closeWith(socket, status, message);
-    // A request that arrived whole is answered first: the next one is unreadable.
+    // The unreadable request is the next one if the current one has arrived whole, which is answered first.
     if (current?.req.complete) current.once('close', refuse);
     else refuse();
   };
@@ -46,20 +46,20 @@ export function closeWith(socket: Socket, status: number, message: string): void
   setTimeout(() => socket.destroy(), LINGER_MS).unref();
 }
 
-/** A handler of `checkExpectation`: an `Expect` other than `100-continue`. RFC 9110, section 10.1.1. */
+/** Handles the event `checkExpectation`: refuses any `Expect` other than `100-continue`. Source: RFC 9110, section 10.1.1. */
 export function refuseExpectation({ headers }: IncomingMessage, response: ServerResponse): void {
   const body = errorBody(417, `expectation '${headers.expect}' is not supported: use 100-continue or none`);
   response.writeHead(417, headersOf(body)).end(body);
 }
 
 /**
- * What is wrong with the header `Host` of a request, or null: there must be one, and none is needed before HTTP/1.1. Node's
- * own response has no body, and it takes the first of several. Source: RFC 9112, section 3.2.
+ * Returns what is wrong with the header `Host` of a request, or null. There must be exactly one, or none in HTTP/1.0. Node's own
+ * check is off, because its response has no body and it accepts several. Source: RFC 9112, section 3.2.
  */
 export function hostFault({ headers, httpVersion, rawHeaders }: IncomingMessage): string | null {
   if (headers.host === undefined) return httpVersion === '1.0' ? null : 'header Host is missing';
   let count = 0;
-  // Names and values in turn.
+  // Names and values alternate.
   for (let at = 0; at < rawHeaders.length; at += 2) if (isHost(rawHeaders[at])) count++;
   return count === 1 ? null : `header Host was sent ${count} times: send it once`;
 }
@@ -68,7 +68,7 @@ function isHost(name = ''): boolean {
   return name.length === 4 && name.toLowerCase() === 'host';
 }
 
-/** The message of the parser. */
+/** Returns the parser's own explanation if there is one. */
 function reasonOf(error: Error & { readonly reason?: unknown }): string {
   return typeof error.reason === 'string' && error.reason !== '' ? error.reason : messageOf(error);
 }

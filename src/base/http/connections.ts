@@ -2,12 +2,12 @@ import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'n
 import type { Socket } from 'node:net';
 import { clientErrorHandler, closeWith, refuseExpectation } from './client-errors.ts';
 
-/** Requests of one connection that may wait for the response before them. */
+/** So many requests of one connection may wait for the response before them. */
 const MOST_WAITING = 32;
-/** Requests of all connections that may wait. */
+/** So many requests of all connections together may wait. */
 const MOST_WAITING_IN_ALL = 1024;
 
-/** The number of open connections of a server. */
+/** Returns the number of open connections of a server. */
 export function connectionsOf(server: Server): Promise<number> {
   return new Promise((resolve) => server.getConnections((_error, count) => resolve(count ?? 0)));
 }
@@ -20,23 +20,23 @@ interface Exchange {
 
 /** An open connection. */
 interface Connection {
-  /** The response that is under way, or null. */
+  /** The response in progress, or null. */
   current: ServerResponse | null;
-  /** Requests that were sent before their turn. */
+  /** Requests that arrived before the response in progress has ended. */
   readonly waiting: Exchange[];
-  /** Whether it was upgraded: it has no response any more. */
+  /** Whether the connection was upgraded and carries no HTTP any more. */
   isUpgraded: boolean;
 }
 
 /**
- * Limits the number of connections of an HTTP server, and serves one request of each at a time: what a client pipelines waits for the
- * response before it, and a client that pipelines more than may wait is disconnected. When there are too many connections, one
- * without a request under way is closed: first the oldest that was never answered, then the oldest that is kept alive. If all
- * are in use, the new one is refused with 503. So idle connections cost those who hold them.
+ * Limits the connections of an HTTP server, and serves one request of each at a time. A pipelined request waits for the
+ * response before it; a client that pipelines too many is disconnected. When there are too many connections, an idle one is
+ * closed: first the oldest that never got a response, then the oldest that is kept alive. If none is idle, the new connection
+ * is refused with 503. So a client that holds idle connections locks out nobody but itself.
  */
 export class Connections {
   readonly #most: number;
-  /** The oldest first. */
+  /** The oldest connection comes first. */
   readonly #open = new Map<Socket, Connection>();
   #waiting = 0;
   #refused = 0;
@@ -50,14 +50,14 @@ export class Connections {
     return this.#open.size;
   }
 
-  /** Connections that were refused, and that were closed for a new one or because too many requests waited. */
+  /** The numbers of connections that were refused, and that were closed for a new one or for too many waiting requests. */
   get counts(): { readonly refused: number; readonly closed: number } {
     return { refused: this.#refused, closed: this.#closed };
   }
 
   /**
-   * Makes `serve` answer the requests of `server`, which must not listen yet. A refused connection never gets an HTTP parser. A request
-   * with `Expect: 100-continue` is served without that response: `expectsContinue` tells whether its body is still to be asked for.
+   * Makes `serve` answer the requests of `server`, which must not listen yet. A refused connection never gets an HTTP parser. For a
+   * request with `Expect: 100-continue`, `serve` sends that response itself, see `expectsContinue`.
    */
   attach(server: Server, serve: RequestListener): void {
     const parse = server.listeners('connection');
@@ -75,7 +75,7 @@ export class Connections {
     );
   }
 
-  /** An upgraded connection is in use until it is closed. */
+  /** Marks a connection as upgraded: it counts as in use until it is closed. */
   keep(socket: Socket): void {
     const connection = this.#open.get(socket);
     if (connection) connection.isUpgraded = true;
@@ -86,7 +86,8 @@ export class Connections {
     if (this.#open.size >= this.#most && !this.#makeRoom()) {
       this.#refused++;
       socket.on('error', () => {}).resume();
-      closeWith(socket, 503, `too many connections: ${this.#most} are in use (--max-connections)`);
+      const text = `too many connections: ${this.#most} are in use (--max-connections): close some, or try again later`;
+      closeWith(socket, 503, text);
       return false;
     }
     this.#open.set(socket, { current: null, waiting: [], isUpgraded: false });
@@ -97,7 +98,7 @@ export class Connections {
   #arrive(exchange: Exchange): void {
     const { socket } = exchange.request;
     const connection = this.#open.get(socket);
-    // Node goes on with what it has read of a connection that was closed.
+    // Node continues to parse what it has read from a connection that was closed.
     if (!connection || socket.destroyed) return;
     if (connection.current === null && connection.waiting.length === 0) {
       this.#begin(connection, exchange);
@@ -113,7 +114,7 @@ export class Connections {
     connection.current = response;
     response.once('close', () => {
       connection.current = null;
-      // In a turn of its own: others come between the requests of a burst.
+      // A turn of the event loop of its own lets other connections come between the requests of a burst.
       if (connection.waiting.length > 0) setImmediate(() => this.#beginNext(connection));
     });
     serve(request, response);
@@ -152,10 +153,10 @@ export class Connections {
   }
 }
 
-/** As Node matches it, which emits `checkContinue` for such a request. */
+/** Node emits `checkContinue` for requests whose header matches this. */
 const CONTINUE = /(?:^|\W)100-continue(?:$|\W)/i;
 
-/** Whether the client waits for `100 Continue` before it sends the body. Source: RFC 9110, section 10.1.1. */
+/** Returns whether the client waits for `100 Continue` before it sends the body. Source: RFC 9110, section 10.1.1. */
 export function expectsContinue({ headers, httpVersion }: IncomingMessage): boolean {
   return headers.expect !== undefined && httpVersion === '1.1' && CONTINUE.test(headers.expect);
 }

@@ -1,6 +1,6 @@
 import { channel } from 'node:diagnostics_channel';
 
-/** A debug line: what a service did. No payloads, file names, arguments or environment. */
+/** A debug line says what a service did, without payloads, file names, arguments and environment. */
 export interface DebugLine {
   readonly service: string;
   readonly what: string;
@@ -9,7 +9,7 @@ export interface DebugLine {
 
 const CHANNEL = channel('envd:debug');
 
-/** Reports what a service did. `details` is called only when somebody listens, that is at log level `debug`. */
+/** Reports what a service did. `details` is called only at log level `debug`. */
 export function debug(service: string, what: string, details: () => object = () => ({})): void {
   if (CHANNEL.hasSubscribers) CHANNEL.publish({ service, what, details: details() } satisfies DebugLine);
 }

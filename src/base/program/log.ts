@@ -1,21 +1,21 @@
 import process from 'node:process';
 import pino from 'pino';
 
-/** The maximum of buffered bytes while the log cannot be written; further lines are dropped. */
+/** So many bytes are buffered while the log cannot be written; further lines are dropped. */
 const LIMIT = 1024 * 1024;
 
-/** The part of pino's destination that is used. */
+/** The members of pino's destination that the programs use. */
 interface LogOutput {
   write(lines: string): void;
   on(event: 'error' | 'drain', listener: () => void): unknown;
-  /** Lines that do not fit into the buffer. */
+  /** `lines` did not fit into the buffer. */
   on(event: 'drop', listener: (lines: string) => void): unknown;
   destroy(): void;
 }
 
 /**
- * Opens standard output for the log. The thread pool writes it, so that a reader that stalls does not block the program.
- * Call this before other listeners for `exit` are added.
+ * Opens standard output for the log. The thread pool writes to it, so that a reader that stalls does not block the program.
+ * It must be called before other listeners for `exit` are added.
  */
 export function openLogOutput(): LogOutput {
   const output = pino.destination({ dest: 1, sync: false, maxLength: LIMIT });
@@ -24,8 +24,8 @@ export function openLogOutput(): LogOutput {
 }
 
 /**
- * Keeps the process running while its log cannot be written (full disk), and lets it exit: pino would retry the last
- * write forever.
+ * Keeps the process running while its log cannot be written, for example to a full disk, and lets it exit then: pino would
+ * retry the last write forever.
  */
 function surviveWriteErrors(output: LogOutput): void {
   let fails = false;

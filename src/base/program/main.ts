@@ -5,8 +5,8 @@ import { EnvdError, messageOf } from '../errors.ts';
 const THREADS = '/proc/self/task';
 
 /**
- * Names the process and runs the program. An error is printed; the exit code is then 2 for an unusable setting, like an
- * address of another machine, otherwise 1.
+ * Names the process and runs the program. Prints an error, and then sets the exit code: 2 for an unusable setting, such as the
+ * address of another machine, and 1 otherwise.
  */
 export async function runAs(name: string, run: () => Promise<void>): Promise<void> {
   try {
@@ -23,8 +23,8 @@ function isBadUsage(error: unknown): boolean {
 }
 
 /**
- * Names the process and its threads; the kernel keeps 15 bytes. Node names its main thread 'node-MainThread', which
- * `pkill node` of a user would match (docs/decisions/003-beside-the-workload.md).
+ * Names the process and its threads; the kernel keeps 15 bytes of a name. Node names its main thread 'node-MainThread', so that
+ * a user's `pkill node` would end the program (docs/decisions/003-process-name.md).
  */
 export function nameProcess(name: string): void {
   // /proc may be missing while an image is built.

@@ -3,10 +3,10 @@ import type { Logger } from 'pino';
 import { EnvdError, isSystemError } from '../errors.ts';
 import type { Invocation } from './settings.ts';
 
-/** The maximum duration of an orderly stop, unless the program says otherwise. */
+/** An orderly stop may take this long, unless the program sets another limit. */
 const STOP_LIMIT_MS = 10_000;
 
-/** The configuration to run with; otherwise prints the output, sets the exit code and returns null. */
+/** Returns the configuration to run with. If there is output instead, prints it, sets the exit code and returns null. */
 export function configOrPrint<Config>(invocation: Invocation<Config>): Config | null {
   if ('run' in invocation) return invocation.run;
   const stream = invocation.exitCode === 0 ? process.stdout : process.stderr;
@@ -16,8 +16,8 @@ export function configOrPrint<Config>(invocation: Invocation<Config>): Config | 
 }
 
 /**
- * Explains an error of listen(2): `unavailable` when the port is taken, `invalid_argument` for an unusable address. `holder` tells who
- * has the port, or null.
+ * Explains an error of listen(2): `unavailable` when the port is taken, `invalid_argument` for an unusable address. `holder`
+ * returns the program that has the port, or null if that is unknown.
  */
 export function listenError(
   error: unknown,
@@ -36,15 +36,15 @@ export function listenError(
   return error;
 }
 
-/** Receives an uncaught error; `origin`: an exception or a rejected promise. */
+/** Receives an uncaught error. `origin` says whether it was an exception or a rejected promise. */
 export type OnUncaught = (error: unknown, origin: NodeJS.UncaughtExceptionOrigin) => void;
 
 /**
- * Keeps the process running after uncaught errors. Only for programs whose requests share no state that such an error
- * could leave inconsistent. `report` logs the error.
+ * Keeps the process running after uncaught errors, which `report` logs. Requests of such a program must not share state that an
+ * uncaught error could leave inconsistent.
  */
 export function surviveUncaught(report: OnUncaught): void {
-  // Includes rejections, as there is no listener for 'unhandledRejection'.
+  // Without a listener for 'unhandledRejection', rejections are uncaught exceptions too.
   process.on('uncaughtException', (error, origin) => {
     try {
       report(error, origin);
@@ -57,19 +57,19 @@ export function surviveUncaught(report: OnUncaught): void {
 /** How a program stops. */
 export interface Stopping<Signal extends NodeJS.Signals> {
   readonly signals: readonly Signal[];
-  /** The maximum duration of the orderly stop; default: 10 s. */
+  /** The orderly stop may take this long; default: 10 s. */
   readonly limitMs?: number;
-  /** The orderly stop, at the first signal. */
+  /** Stops the program in order, at the first signal. */
   stop(signal: Signal): Promise<void>;
-  /** What the orderly stop waits for, for the log of one that takes too long. */
+  /** Returns what a stop in progress waits for. The log names it when the stop takes too long. */
   waitsFor?(): string;
-  /** Called before the exit when the orderly stop did not complete; `signal` is the first one. */
+  /** Is called before the exit when the orderly stop did not complete. `signal` is the first one. */
   beforeForcedExit?(signal: Signal): void;
 }
 
 /**
- * Stops the program in order at the first signal. Exits immediately with code 1 at a second signal, when the stop fails,
- * and when it takes longer than its limit.
+ * Stops the program in order at the first signal. Exits at once with code 1 at a second signal, when the stop fails, and when the
+ * stop takes longer than its limit.
  */
 export function stopOnSignals<Signal extends NodeJS.Signals>(
   { signals, stop, waitsFor, beforeForcedExit, limitMs = STOP_LIMIT_MS }: Stopping<Signal>,
@@ -88,13 +88,13 @@ export function stopOnSignals<Signal extends NodeJS.Signals>(
     first = signal;
     logger.info({ signal }, 'stopping');
     setTimeout(() => {
-      logger.error({ limitMs, waitsFor: waitsFor?.() }, 'stop took too long');
+      logger.error({ limitMs, waitsFor: waitsFor?.() }, 'the stop took too long: exiting without waiting');
       exit(signal);
     }, limitMs).unref();
     try {
       await stop(signal);
     } catch (error) {
-      logger.error({ err: error }, 'stop failed');
+      logger.error({ err: error }, 'the stop failed: exiting');
       exit(signal);
     }
   };

@@ -11,26 +11,33 @@ interface Printed {
   readonly output: string;
 }
 
-/** Used when the environment has no PATH. */
+/** This is PATH when the environment has none. */
 export const DEFAULT_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 
 /** A flag of the command line. */
 export interface Setting {
-  /** Like `--port <number>`; a switch has no value. */
+  /** The flag as commander reads it, such as `--port <number>`. A switch has no value. */
   readonly flags: string;
   readonly help: string;
-  /** Throws `InvalidArgumentError`. Never returns null or undefined, which commander replaces by ''. */
+  /** Returns the value; commander would replace null and undefined by ''. Throws `InvalidArgumentError`. */
   readonly parse?: (text: string) => NonNullable<unknown>;
   readonly choices?: readonly string[];
   readonly defaultValue?: unknown;
-  /** Of a default that is no text or number. */
+  /** The text that the help shows for a default that is neither text nor a number. */
   readonly defaultText?: string;
   readonly mandatory?: boolean;
   /** The member name of a setting that excludes this one. */
   readonly conflicts?: string;
+  /** The heading that the help lists it under; default: `Options:`. */
+  readonly group?: string;
 }
 
-/** A flag with a value that is parsed. */
+/** Settings that the help lists below one heading. */
+export function grouped(heading: string, settings: readonly Setting[]): readonly Setting[] {
+  return settings.map((each) => ({ ...each, group: `${heading}:` }));
+}
+
+/** Returns a flag whose value is parsed. */
 export function setting(
   flags: string,
   help: string,
@@ -40,10 +47,10 @@ export function setting(
   return { flags, help, parse, defaultValue };
 }
 
-/** The log level, a setting of both programs. */
+/** Both programs have this setting. */
 export const LOG_LEVEL: Setting = {
   flags: '--log-level <level>',
-  help: 'least severe level to log',
+  help: 'log messages of this level and of more severe ones',
   choices: LOG_LEVELS,
   defaultValue: 'info',
 };
@@ -54,16 +61,16 @@ export interface Program {
   readonly description: string;
   /** The output of `--version`, and its line in the help. */
   readonly version: readonly [printed: string, help: string];
-  /** Prefix of environment variables: with `ENVD_`, `ENVD_LOG_LEVEL` sets `--log-level`. */
+  /** The prefix of environment variables: with `ENVD_`, the variable `ENVD_LOG_LEVEL` sets `--log-level`. */
   readonly prefix: string;
   readonly settings: readonly Setting[];
-  /** Switches that have no environment variable. */
+  /** These flags have no environment variable. */
   readonly switches?: readonly Setting[];
 }
 
 /**
- * Reads flags (`argv` without node and script) and environment variables. A flag overrides its variable; an empty
- * variable counts as unset. Returns the output to print for `--help` and for errors.
+ * Reads flags (`argv` without node and script) and environment variables. A flag overrides its variable; an empty variable
+ * counts as unset. Returns the settings, or the output to print for `--help`, `--version` and errors.
  */
 export function readSettings<Settings extends object>(
   program: Program,
@@ -72,7 +79,7 @@ export function readSettings<Settings extends object>(
 ): { readonly settings: Settings } | Printed {
   const output: string[] = [];
   const command = buildCommand(program, (text) => output.push(text));
-  // commander cannot read `env`: variables are passed as flags, before the flags that override them.
+  // commander reads only the environment of the process. So variables become flags, before the flags that override them.
   const variables = program.settings.flatMap(({ flags }) => flagOf(flags, env[variableOf(program, flags)]));
   try {
     command.parse([...variables, ...argv], { from: 'user' });
@@ -100,7 +107,7 @@ function buildCommand(program: Program, print: (text: string) => void): Command 
 }
 
 function optionOf(
-  { flags, help, parse, choices, defaultValue, defaultText, mandatory, conflicts }: Setting,
+  { flags, help, parse, choices, defaultValue, defaultText, mandatory, conflicts, group }: Setting,
   more: string,
 ) {
   const option = new Option(flags, help + more).makeOptionMandatory(mandatory ?? false);
@@ -108,6 +115,7 @@ function optionOf(
   if (parse) option.argParser(parse);
   if (defaultValue !== undefined) option.default(defaultValue, defaultText);
   if (conflicts) option.conflicts(conflicts);
+  if (group) option.helpGroup(group);
   return option;
 }
 
@@ -129,7 +137,7 @@ function isSwitch(flags: string): boolean {
   return !flags.includes(' ');
 }
 
-/** Reads a whole number from `least` to `most`; `sentence` is the error message. */
+/** Returns a parser of whole numbers from `least` to `most`. `sentence` is the error message. */
 export function wholeNumberFrom(least: number, most: number, sentence: string): (text: string) => number {
   return (text) => {
     const value = /^\d+$/.test(text) ? Number(text) : Number.NaN;
@@ -138,17 +146,16 @@ export function wholeNumberFrom(least: number, most: number, sentence: string): 
   };
 }
 
-/** A TCP port; 0: any free port. */
+/** Parses a TCP port; 0: any free port. */
 export const parsePort = wholeNumberFrom(0, 65535, 'It must be a whole number from 0 to 65535.');
 export const parseBytes = wholeNumberFrom(0, 1e10 - 1, 'It must be a whole number of bytes.');
 export const parseCount = wholeNumberFrom(1, 1e8 - 1, 'It must be a whole number, at least 1.');
 export const parseDigit = wholeNumberFrom(0, 9, 'It must be a whole number from 0 to 9.');
-/** At least 1 s. */
 export const parseSeconds = wholeNumberFrom(1, 1e8 - 1, 'It must be a whole number of seconds, at least 1.');
-/** 0 s or more. */
+/** Accepts 0, too. */
 export const parseWholeSeconds = wholeNumberFrom(0, 1e8 - 1, 'It must be a whole number of seconds.');
 
-/** A list, separated by commas; `read` returns null for an item that is none. `sentence` is the error message. */
+/** Returns a parser of lists that commas separate. `read` returns null for a wrong item. `sentence` is the error message. */
 export function parseList<T>(read: (item: string) => T | null, sentence: string) {
   return (text: string): readonly T[] =>
     text.split(',').map((item) => {
@@ -158,7 +165,7 @@ export function parseList<T>(read: (item: string) => T | null, sentence: string)
     });
 }
 
-/** A URL with one of `schemes` (like `http:`); user and password only if allowed. `sentence` is the error message. */
+/** Returns a parser of URLs with one of `schemes`, such as `http:`. `sentence` is the error message. */
 export function parseUrl(schemes: readonly string[], credentials: 'allowed' | 'refused', sentence: string) {
   return (text: string): string => {
     const { protocol = '', username = '', password = '' } = URL.parse(text) ?? {};
@@ -167,7 +174,7 @@ export function parseUrl(schemes: readonly string[], credentials: 'allowed' | 'r
   };
 }
 
-/** A host name that others may be put in front of, in lower case; letters beyond ASCII as `xn--`. */
+/** Parses a host name, to which labels may be prepended, and returns it in lower case. Other letters must be coded as `xn--`. */
 export function parseDomain(text: string): string {
   const label = '[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?';
   const form = new RegExp(`^(?=.{1,189}$)${label}(?:\\.${label})*$`);
@@ -175,7 +182,7 @@ export function parseDomain(text: string): string {
   throw new InvalidArgumentError('It must be a host name such as sandboxes.example.com.');
 }
 
-/** Text that matches `form`; `sentence` is the error message. */
+/** Returns a parser of text that matches `form`. `sentence` is the error message. */
 export function matching(form: RegExp, sentence: string): (text: string) => string {
   return (text) => {
     if (form.test(text)) return text;
@@ -184,5 +191,4 @@ export function matching(form: RegExp, sentence: string): (text: string) => stri
 }
 
 export const nonEmpty = matching(/./s, 'It must not be empty.');
-/** An absolute path. */
 export const parsePath = matching(/^\//, 'It must be an absolute path.');

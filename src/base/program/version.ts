@@ -3,23 +3,20 @@ import { existsSync, readFileSync } from 'node:fs';
 import { findPackageJSON } from 'node:module';
 import { dirname, join } from 'node:path';
 
-/**
- * The version of the interface to platforms and clients, which compare it to detect features. Not the version of this
- * build.
- */
+/** Platforms and clients compare this version of the interface to detect features. The build has a version of its own. */
 export const INTERFACE_VERSION = '0.6.13';
 
 const UNKNOWN_COMMIT = 'unknown';
 const PROGRAMS = '/usr/local/bin:/usr/bin:/bin';
 
-/** The version of this build, from the nearest package.json. */
+/** Returns the version of this build, from the nearest package.json. */
 export function packageVersion(): string {
   return String(readDescription().version);
 }
 
 /**
- * The commit of this build: from the image's package.json, or in a checkout from git, with `-dirty` if files have been
- * changed. Otherwise `unknown`.
+ * Returns the commit of this build: in an image from its package.json, in a checkout from git, with `-dirty` if files were
+ * changed. Otherwise returns `unknown`.
  */
 export function buildCommit(): string {
   const { commit } = readDescription();
@@ -27,7 +24,7 @@ export function buildCommit(): string {
 }
 
 function checkedOut(directory: string): string | null {
-  // git would search the parent directories for a repository.
+  // Without this check, git would search the parent directories for a repository.
   if (!existsSync(join(directory, '.git'))) return null;
   const trusted = ['-C', directory, '-c', 'safe.directory=*'];
   const describe = ['describe', '--always', '--abbrev=40', '--exclude=*', '--dirty'];

@@ -1,5 +1,6 @@
 import {
   DEFAULT_PATH,
+  grouped,
   type Invocation,
   LOG_LEVEL,
   type LogLevel,
@@ -8,6 +9,7 @@ import {
   type Program,
   parsePath,
   parsePort,
+  parseSeconds,
   parseUrl,
   readSettings,
   setting,
@@ -16,7 +18,7 @@ import { buildCommit, INTERFACE_VERSION, packageVersion } from '../../base/progr
 import type { Command } from '../linux/processes/program.ts';
 import { type StoredDescriptor, takeStored } from '../linux/system/systemd.ts';
 import type { WorkloadLimits } from '../services/process/cgroups/cgroups.ts';
-import { LIMIT_SETTINGS, type WorkloadSettings, workloadLimits } from './limits.ts';
+import { DAEMON_LIMITS, WORKLOAD_LIMITS, type WorkloadSettings, workloadLimits } from './limits.ts';
 
 /** The flags that have a default. */
 interface Defaulted {
@@ -25,31 +27,30 @@ interface Defaulted {
   readonly host: string;
   readonly cgroups: boolean;
   readonly logLevel: LogLevel;
-  /** The directory of state that is kept across restarts of the daemon, but not across boots. */
+  /** State that survives a restart of the daemon, but not a boot, is in this directory. */
   readonly runtimeDirectory: string;
-  /** A directory of the file system that /fsfreeze freezes. */
+  /** /fsfreeze freezes the file system of this directory. */
   readonly fsfreezePath: string;
-  /** Bytes of output kept per process, for clients that resume a stream. */
+  /** Bytes of output that are kept per process, for clients that resume a stream. */
   readonly historyBytes: number;
-  /** What streams and processes keep for slow readers, all together, in bytes. */
+  /** Bytes that all streams and processes together may keep for slow readers. */
   readonly unreadBytes: number;
-  /** What requests that are being received or served take, all together, in bytes. */
+  /** Bytes that all requests together may take while they are received and served. */
   readonly requestBytes: number;
-  /** The most connections. */
   readonly maxConnections: number;
-  /** The most localhost listeners that are forwarded. */
+  /** The limit of forwarded localhost listeners. */
   readonly maxForwards: number;
-  /** The most open streams: Start, Connect, StreamInput, WatchDir. */
+  /** The limit of open streams: Start, Connect, StreamInput and WatchDir. */
   readonly maxStreams: number;
-  /** The most processes of clients, without their descendants, that run at a time. */
+  /** The limit of processes that clients have started and that run, without their descendants. */
   readonly maxProcesses: number;
-  /** Time until a started program must run, in seconds; then it is killed. */
+  /** Seconds after which a started program that does not run yet is killed. */
   readonly startTimeout: number;
-  /** Time that the program of an upgrade has to load and to read the version of the state, in seconds. */
+  /** Seconds in which the program of an upgrade must load and read the version of the state. */
   readonly upgradeTimeout: number;
-  /** The longest time that a request to a file system which may not answer, such as FUSE or NFS, may take, in seconds. */
+  /** Seconds that a request to a file system which may not answer, such as FUSE or NFS, may take. */
   readonly fileTimeout: number;
-  /** Prefix of names in the guest: extended attributes, variables, the directory in /run. */
+  /** Extended attributes, variables and the directory in /run have names with this prefix. */
   readonly namePrefix: string;
 }
 
@@ -57,7 +58,7 @@ interface Defaulted {
 export interface Config extends Defaulted {
   /** The cgroup v2 directory in which `user` and `ptys` are created; null: `envd` at the mount point. */
   readonly cgroupRoot: string | null;
-  /** Whether the log has the programs and arguments of processes. */
+  /** Whether the log shows the programs and arguments of processes. */
   readonly logArguments: boolean;
   /** The URL of the platform's metadata service; null: none. */
   readonly metadataService: URL | null;
@@ -65,32 +66,32 @@ export interface Config extends Defaulted {
   readonly metadataIsOptional: boolean;
   /** IPv4 address at which localhost listeners are reachable; `off`: nowhere; null: that of the default route. */
   readonly forwardAddress: string | null;
-  /** The URL of the collector that gets the log; null: the one that the metadata service names; `off`: none. */
+  /** The URL of the collector that gets the log; null: the one in the metadata; `off`: none. */
   readonly logCollector: URL | 'off' | null;
   readonly workload: WorkloadLimits;
-  /** UV_THREADPOOL_SIZE: threads in libuv's pool. */
+  /** UV_THREADPOOL_SIZE: the number of threads in libuv's pool. */
   readonly threads: number;
   /** PATH of the daemon and, by default, of the processes it starts. */
   readonly path: string;
   /** The version of the build. */
   readonly version: string;
-  /** The program that replaces this one in an upgrade, and how this one was started. */
+  /** The command of the program that replaces this one in an upgrade, and the command that started this one. */
   readonly commands: { readonly next: Command; readonly own: Command };
-  /** Only loads everything and reads the version of the state on descriptor 3. */
+  /** Whether to load everything, read the version of the state on descriptor 3, and exit. */
   readonly tryUpgrade: boolean;
-  /** Only prints what this guest can. */
+  /** Whether to print what this guest can do, and exit. */
   readonly doctor: boolean;
-  /** ENVD_HANDOVER: descriptor of the state of the earlier program of this process; null: there was none. */
+  /** ENVD_HANDOVER: the descriptor of the state of this process' earlier program; null: there was none. */
   readonly handover: number | null;
-  /** LISTEN_FDS: descriptors that the service manager has kept for this program, see sd_listen_fds(3). */
+  /** LISTEN_FDS: the descriptors that the service manager has kept for this program. Source: sd_listen_fds(3). */
   readonly stored: readonly StoredDescriptor[];
-  /** NOTIFY_SOCKET, see sd_notify(3); null: no service manager. */
+  /** NOTIFY_SOCKET; null: there is no service manager. Source: sd_notify(3). */
   readonly notifySocket: string | null;
-  /** JOURNAL_STREAM, see systemd.exec(5); null: standard output is not the journal. */
+  /** JOURNAL_STREAM; null: standard output is not the journal. Source: systemd.exec(5). */
   readonly journalStream: string | null;
 }
 
-/** The flags as they were given. */
+/** The values of the flags, before defaults that depend on other values. */
 interface Settings extends Defaulted, WorkloadSettings {
   readonly logArguments?: true;
   readonly cgroupRoot?: string;
@@ -103,7 +104,7 @@ interface Settings extends Defaulted, WorkloadSettings {
   readonly doctor?: true;
 }
 
-/** Where platforms have it. */
+/** Platforms serve metadata at this address. */
 const METADATA_SERVICE = 'http://169.254.169.254/';
 const parseMetadataUrl = parseUrl(['http:'], 'refused', 'It must be an http URL or off.');
 const COLLECTOR = 'It must be an http or https URL, auto or off.';
@@ -121,32 +122,65 @@ const PROGRAM: Program = {
   prefix: 'ENVD_',
   switches: [
     { flags: '--commit', help: 'print the commit of this build' },
-    { flags: '--doctor', help: 'print what this guest can, and why not; also: envd doctor' },
+    {
+      flags: '--doctor',
+      help: 'print what works in this guest, and why other things do not; also: envd doctor',
+    },
     { flags: '--try-upgrade', help: 'exit with 0 if this program can take over the state on descriptor 3' },
   ],
   settings: [
-    setting('--port <number>', 'port to listen on', parsePort, 49983),
-    setting('--host <address>', 'address to listen on', nonEmpty, '0.0.0.0'),
-    LOG_LEVEL,
-    { flags: '--log-arguments', help: 'log the arguments of processes, which may have secrets' },
-    ...LIMIT_SETTINGS,
-    setting('--cgroup-root <path>', 'cgroup v2 directory of the workload', parsePath),
-    { flags: '--no-cgroups', help: 'start processes in the cgroup of the daemon' },
-    setting('--program <path>', 'program that /upgrade starts instead of this one', parsePath),
-    setting('--runtime-directory <path>', 'directory of the daemon state', parsePath, '/run/envd'),
-    setting('--metadata-service <url>', 'URL of the metadata service, or off', (text) =>
-      text === 'off' ? text : parseMetadataUrl(text),
-    ),
-    setting(
-      '--forward-address <address>',
-      'IPv4 address at which localhost listeners are reachable, or off',
-      matching(/^(\d{1,3}(\.\d{1,3}){3}|off)$/, 'It must be an IPv4 address or off.'),
-    ),
-    setting('--log-collector <url>', 'URL that the log is sent to; auto: by metadata; or off', (text) =>
-      text === 'off' || text === 'auto' ? text : new URL(parseCollectorUrl(text)),
-    ),
-    setting('--name-prefix <prefix>', 'prefix of names in the guest', parsePrefix, 'svc'),
-    setting('--fsfreeze-path <path>', 'file system that /fsfreeze freezes', parsePath, '/'),
+    ...grouped('Server', [
+      setting('--port <number>', 'port to listen on; 0: any free port', parsePort, 49983),
+      setting('--host <address>', 'address to listen on', nonEmpty, '0.0.0.0'),
+      setting(
+        '--runtime-directory <path>',
+        'directory for state that survives a restart',
+        parsePath,
+        '/run/envd',
+      ),
+    ]),
+    ...grouped('Log', [
+      LOG_LEVEL,
+      { flags: '--log-arguments', help: 'log programs and arguments of processes; they may contain secrets' },
+      setting(
+        '--log-collector <url>',
+        'URL to send the log to; auto: the one in the metadata; off: none; default: auto',
+        (text) => (text === 'off' || text === 'auto' ? text : new URL(parseCollectorUrl(text))),
+      ),
+    ]),
+    ...grouped('Limits of the daemon', DAEMON_LIMITS),
+    ...grouped('Processes of clients', [
+      ...WORKLOAD_LIMITS,
+      setting(
+        '--cgroup-root <path>',
+        'cgroup v2 directory for them; default: envd at the mount point',
+        parsePath,
+      ),
+      { flags: '--no-cgroups', help: 'start them in the cgroup of the daemon, without freeze and limits' },
+    ]),
+    ...grouped('Guest', [
+      setting(
+        '--metadata-service <url>',
+        `URL of the metadata service; off: none; default: ${METADATA_SERVICE}, if it answers`,
+        (text) => (text === 'off' ? text : parseMetadataUrl(text)),
+      ),
+      setting(
+        '--forward-address <address>',
+        'IPv4 address at which localhost listeners are reachable; off: none; default: that of the default route',
+        matching(/^(\d{1,3}(\.\d{1,3}){3}|off)$/, 'It must be an IPv4 address or off.'),
+      ),
+      setting('--name-prefix <prefix>', 'prefix of names in the guest, as in /run/svc', parsePrefix, 'svc'),
+      setting(
+        '--fsfreeze-path <path>',
+        'directory of the file system that /fsfreeze freezes',
+        parsePath,
+        '/',
+      ),
+    ]),
+    ...grouped('Upgrade', [
+      setting('--program <path>', 'program that /upgrade starts; default: this one', parsePath),
+      setting('--upgrade-timeout <seconds>', 'time limit for the trial of that program', parseSeconds, 30),
+    ]),
   ],
 };
 
@@ -188,7 +222,7 @@ function commandsOf(program: string | null, argv: readonly string[]): Config['co
   return { own, next: program === null ? own : [program, ...argv] };
 }
 
-/** The environment of a later program of this process. `handover`: the descriptor of its state. */
+/** Returns the environment for the next program of this process. `handover` is the descriptor of its state. */
 export function environmentWith(handover: number): NodeJS.ProcessEnv {
   return { ...process.env, ENVD_HANDOVER: String(handover) };
 }

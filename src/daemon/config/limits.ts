@@ -11,30 +11,52 @@ import { DEFAULT_LIMITS, type Weights, type WorkloadLimits } from '../services/p
 
 const MIB = 1024 * 1024;
 
-/** The limits of the daemon and of the workload, in the table of flags. */
-export const LIMIT_SETTINGS: readonly Setting[] = [
-  setting('--history-bytes <number>', 'bytes of output kept per process', parseBytes, MIB),
-  setting('--unread-bytes <number>', 'bytes kept for slow readers of streams, in all', parseBytes, 64 * MIB),
-  setting('--request-bytes <number>', 'bytes of requests under way, in all', parseBytes, 128 * MIB),
-  setting('--max-connections <number>', 'most connections', parseCount, 4096),
-  setting('--max-streams <number>', 'most open streams', parseCount, 2048),
-  setting('--max-forwards <number>', 'most localhost listeners that are forwarded', parseCount, 1024),
-  setting('--max-processes <number>', 'most running processes, without their descendants', parseCount, 1024),
-  setting('--max-tasks <number>', 'most processes and threads in each cgroup of the workload', parseCount),
-  setting('--start-timeout <seconds>', 'time until a started program must run', parseSeconds, 10),
-  setting('--upgrade-timeout <seconds>', 'time for the trial of the program of an upgrade', parseSeconds, 30),
-  setting('--file-timeout <seconds>', 'longest time that FUSE and NFS may take to answer', parseSeconds, 10),
+/** What the daemon keeps and serves at most, over all clients. */
+export const DAEMON_LIMITS: readonly Setting[] = [
+  setting('--max-connections <number>', 'maximum number of connections', parseCount, 4096),
+  setting('--max-streams <number>', 'maximum number of open streams', parseCount, 2048),
+  setting('--max-forwards <number>', 'maximum number of forwarded localhost listeners', parseCount, 1024),
+  setting(
+    '--request-bytes <number>',
+    'memory for all requests that are being handled',
+    parseBytes,
+    128 * MIB,
+  ),
+  setting(
+    '--unread-bytes <number>',
+    'memory for all output that slow readers have not read',
+    parseBytes,
+    64 * MIB,
+  ),
+  setting('--history-bytes <number>', 'output kept per process, for clients that reconnect', parseBytes, MIB),
+  setting('--file-timeout <seconds>', 'time limit for one request to a FUSE or NFS server', parseSeconds, 10),
+];
+
+/** What the processes of clients may use. */
+export const WORKLOAD_LIMITS: readonly Setting[] = [
+  setting(
+    '--max-processes <number>',
+    'maximum number of running processes, not counting descendants',
+    parseCount,
+    1024,
+  ),
+  setting('--max-tasks <number>', 'maximum number of processes and threads in each cgroup', parseCount),
   setting(
     '--max-memory <bytes>',
-    'most memory of the workload; default: all but 128 MiB, or an eighth',
+    'maximum memory; default: all but 128 MiB, or all but an eighth below 1 GiB',
     wholeNumberFrom(1, 1e15 - 1, 'It must be a whole number of bytes.'),
   ),
   setting(
     '--cpu-weights <user,ptys>',
-    'shares of processes and of terminals in scarce CPU; default: 50,200',
+    'CPU weights of commands and of terminals, used when CPU is scarce; default: 50,200',
     parseWeights,
   ),
-  setting('--io-weights <user,ptys>', 'the same for storage; default: 10,50', parseWeights),
+  setting(
+    '--io-weights <user,ptys>',
+    'I/O weights of commands and of terminals, used when storage is busy; default: 10,50',
+    parseWeights,
+  ),
+  setting('--start-timeout <seconds>', 'time limit for a program to start running', parseSeconds, 10),
 ];
 
 /** The values of the workload's flags. */
@@ -51,7 +73,7 @@ export function workloadLimits({
   return { maxTasks, maxMemory, cpuWeights, ioWeights };
 }
 
-/** Those of cgroup v2: 1 to 10000. */
+/** Reads two weights of cgroup v2, which are numbers from 1 to 10000. */
 function parseWeights(text: string): Weights {
   const sentence = 'It must be two weights from 1 to 10000, as in 50,200.';
   const form = /^([1-9]\d{0,3}|10000),([1-9]\d{0,3}|10000)$/;

@@ -25,7 +25,7 @@ import { initRoutes } from './rest/init.ts';
 import { collapseRoutes, freezeRoutes, fsfreezeRoutes } from './rest/pause.ts';
 import { createRpcs, mountRpcs, type RpcDependencies } from './rpc/mount.ts';
 
-/** The services that routes and RPCs call. */
+/** The services that routes and RPCs use. */
 export interface AppServices extends RpcDependencies {
   readonly cgroups: WorkloadCgroups;
   readonly init: Init;
@@ -45,35 +45,29 @@ export interface AppOptions {
   readonly connections: Connections;
   readonly places: StreamPlaces;
   readonly streams: StreamServer;
-  /** Bounds the memory of requests that are being received and served. */
+  /** Limits the memory of requests that are being received and served. */
   readonly requests: Unread;
-  /** Bounds output that clients have not read. */
+  /** Limits the output that clients have not read. */
   readonly unread: Unread;
   /** The version of the build. */
   readonly version: string;
   readonly logger: Logger;
   readonly log: LogFigures;
-  /** Aborts when the daemon stops; open streams end with its reason. */
+  /** Aborts when the daemon stops. Open streams end with its reason. */
   readonly shutdown: AbortSignal;
 }
 
-/** What the server shares with its routes. */
-export interface RouteState {
-  readonly tally: CallTally;
-  readonly limits: SharedLimits;
-}
-
-/** Registers all operations. */
+/** Registers all operations, except `/upgrade`. */
 export function registerRoutes(
   app: FastifyInstance,
   services: AppServices,
   options: AppOptions,
-  { tally, limits }: RouteState,
+  calls: CallTally,
+  limits: SharedLimits,
 ): void {
   const { guest, entries, gate, uploads } = services;
   healthRoutes(app, services.health, guest);
-  // Services last: the options may have more members, those of the configuration.
-  metricsRoutes(app, services.metrics, { ...options, calls: tally, ...services });
+  metricsRoutes(app, services.metrics, { ...options, calls, ...services });
   envsRoutes(app, guest);
   portsRoutes(app, services.ports);
   initRoutes(app, services.init, options.logger);

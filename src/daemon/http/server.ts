@@ -14,29 +14,29 @@ import { disableBodyParsing } from './admission/requests.ts';
 import { upgradeRoutes } from './rest/upgrade.ts';
 import { type AppOptions, type AppServices, registerRoutes } from './routes.ts';
 
-// Idle timeout; longer than the 620 s of a proxy in front, so that the proxy always closes idle connections first.
+/** An idle connection is closed after this time. A proxy in front closes it after 620 s, so that the proxy is always first. */
 const KEEP_ALIVE_MS = 640_000;
-/** Time to send a whole head. Without this, Node takes the limit of the whole request, which is none. */
+/** A client must send the whole head of a request within this time. By default Node applies `requestTimeout`, which is off. */
 const HEAD_LIMIT_MS = 60_000;
 const SERVER_OPTIONS = {
   keepAliveTimeout: KEEP_ALIVE_MS,
   requestTimeout: 0,
   headersTimeout: HEAD_LIMIT_MS,
-  // `requireHost` checks it: Node's own response has no body.
+  // `requireHost` checks the header instead, because Node's own response has no body.
   requireHostHeader: false,
 };
-/** Interval of looks whether connections are idle, in milliseconds. */
+/** A server that is being left closes its idle connections so often. */
 const LEAVE_INTERVAL_MS = 5;
 /** The methods of operations. */
 const METHODS = ['GET', 'HEAD', 'POST'] as const;
-/** Routes have no Fastify schemas, so that the schema compilers need not be loaded. */
+/** No route has a Fastify schema. So Fastify need not load its schema compilers, which would make a start slower. */
 const WITHOUT_SCHEMAS = { compilersFactory: { buildValidator: refuseSchema, buildSerializer: refuseSchema } };
 
 function refuseSchema(): never {
   throw new Error('a route has a schema');
 }
 
-/** The HTTP server with all operations: Fastify owns it, and every request takes the same way. */
+/** The HTTP server with all operations. Fastify owns it, and every request takes the same path. */
 export class App {
   readonly server: Server;
   readonly #fastify: FastifyInstance;
@@ -50,22 +50,22 @@ export class App {
     this.server = this.#fastify.server;
     admitRequests(this.#fastify, calls, services.guest);
     shapeErrors(this.#fastify);
-    registerRoutes(this.#fastify, services, options, { tally, limits });
+    registerRoutes(this.#fastify, services, options, tally, limits);
   }
 
-  /** Accepts connections of a socket that listens, which belongs to the server from then on. Throws listen(2)'s errors. */
+  /** Accepts connections of a listening socket, which then belongs to the server. Throws listen(2)'s errors. */
   async listen(descriptor: number): Promise<void> {
-    // Without a host Fastify would listen at each address of `localhost`, too.
+    // Without a host, Fastify would also listen at each address of `localhost`.
     const options = { host: '0.0.0.0', fd: descriptor };
     await this.#fastify.listen(options);
   }
 
-  /** Registers the route of upgrades, which replace the server, too. To be called before it listens. */
+  /** Registers `/upgrade`. An upgrade replaces this server too, so it is created later. Must be called before `listen`. */
   addUpgrade(upgrade: Upgrade): void {
     upgradeRoutes(this.#fastify, upgrade);
   }
 
-  /** Stops listening, and closes connections as they become idle; after `limitMs` all. */
+  /** Stops listening, and closes connections as they become idle. After `limitMs`, closes all connections. */
   async leave(limitMs: number): Promise<void> {
     this.server.close();
     for (let waited = 0; waited < limitMs; waited += LEAVE_INTERVAL_MS) {
@@ -83,17 +83,17 @@ export class App {
 }
 
 function createFastify(logger: Logger, connections: Connections): FastifyInstance {
-  // Fastify's own lines about requests are suppressed; `CallLog` writes them.
+  // `CallLog` writes a line for each request, so Fastify's own lines are suppressed.
   const level = logger.isLevelEnabled('warn') ? 'warn' : logger.level;
   const loggerInstance: FastifyBaseLogger = logger.child({}, { level });
   const app = Fastify({
     loggerInstance,
-    // One logger for all requests: a child logger per request is expensive.
+    // All requests share one logger, because creating a child logger is expensive.
     childLoggerFactory: (parent) => parent,
     schemaController: WITHOUT_SCHEMAS,
     frameworkErrors: (error, _request, reply) => void sendError(reply, error),
     forceCloseConnections: true,
-    // `Connections` answers what cannot be read.
+    // `Connections` answers unreadable requests.
     clientErrorHandler: () => {},
     serverFactory: (serve) => {
       const server = createServer(SERVER_OPTIONS);
@@ -117,10 +117,7 @@ function shapeErrors(app: FastifyInstance): void {
     if (allowed === '') {
       return sendError(reply, new EnvdError('not_found', `no such operation: ${method} ${path}`));
     }
-    reply.header('allow', allowed);
-    return sendError(
-      reply,
-      new HttpError(405, `method ${method} is not allowed for ${path}: use ${allowed}`),
-    );
+    const error = new HttpError(405, `method ${method} is not allowed for ${path}: use ${allowed}`);
+    return sendError(reply.header('allow', allowed), error);
   });
 }

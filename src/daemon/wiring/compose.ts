@@ -39,21 +39,21 @@ const LEAST_REQUEST_BYTES = 2 * REQUEST_LIMIT_BYTES.json;
 export interface Daemon {
   readonly app: App;
   readonly upgrade: Upgrade;
-  /** Thaws, ends streams, watches and the server; ends the processes or leaves them running. */
+  /** Thaws what is frozen, ends streams, watches and the server, and ends the processes or leaves them running. */
   stop(processes: 'end' | 'leave'): Promise<void>;
-  /** What a stop in progress waits for. */
+  /** Returns what a stop in progress waits for. */
   stopWaitsFor(): string;
   /** Sends SIGKILL to all processes, when an orderly stop did not complete. */
   kill(): void;
   /** Sends the last lines of the log to its collector. */
   closeLog(): Promise<void>;
-  /** Whether a file system blocks threads of the pool. */
+  /** Returns whether a file system blocks threads of the pool. */
   isHeldUp(): boolean;
 }
 
 /**
- * Creates all services and connects them, together with the other files of this folder. `listener`: descriptor of the listening
- * socket; `inherited`: the state of an earlier program of this process, or null.
+ * Creates all services and connects them. `listener` is the descriptor of the listening socket, `inherited` the state of this
+ * process' earlier program; null: there was none.
  */
 export function composeDaemon(
   config: Config,
@@ -89,10 +89,9 @@ export function composeDaemon(
   };
 }
 
-/** What everything else stands on. */
 type Ground = ReturnType<typeof createGround>;
 
-/** Creates what bounds all clients, the users, the cgroups of the workload, and the operations before a pause. */
+/** Creates what the other services need: limits, users, the cgroups of the workload, and the operations before a pause. */
 function createGround(config: Config, log: Log, inherited: Handover | null) {
   const { logger, output } = log;
   const owned = new DisposableStack();
@@ -100,11 +99,11 @@ function createGround(config: Config, log: Log, inherited: Handover | null) {
   const users = new UserDatabase();
   const lanes = new Lanes({ limitMs: config.fileTimeout * 1000, threads: config.threads });
   const workload = createWorkload(config, inherited?.cgroupRoot);
-  // After an upgrade or a crash, leaves of processes that have ended meanwhile still have their memory figures.
+  // After an upgrade or a crash, the leaves of processes that have ended meanwhile are kept, as they have the memory figures.
   if (!inherited && config.stored.length === 0) workload.cgroups.removeEmptyLeaves();
   for (const one of [workload.root, workload.cgroups]) owned.use(one);
   const pause = createPause(config, workload, logger, output);
-  // After `createPause`, which holds the log's output if the file system is still frozen from an earlier run.
+  // This follows `createPause`, which holds the log's output if an earlier daemon has left the file system frozen.
   logObstacles(workload, config, logger);
   const collapser = new Collapser(pause.lock, () => bounds.streams.dropBuffers());
   const idleTrim = new IdleTrim(collapser, pause.isFrozen);
@@ -114,7 +113,7 @@ function createGround(config: Config, log: Log, inherited: Handover | null) {
 
 type Services = ReturnType<typeof createServices>;
 
-/** Creates what clients call. `port`: the daemon's. */
+/** Creates the services that clients call. `port` is the daemon's own port. */
 function createServices(config: Config, log: Log, port: number, inherited: Handover | null, ground: Ground) {
   const { logger } = log;
   const { owned, bounds, users, lanes, workload, pause, collapser } = ground;
@@ -128,7 +127,7 @@ function createServices(config: Config, log: Log, port: number, inherited: Hando
   const polled = owned.use(new PolledWatches(watcher));
   const metadata = owned.use(createMetadataReader(config, guest, logger));
   const collector = createLogCollector(config, log, pause, metadata);
-  // After a resume they may belong to another sandbox.
+  // After a resume, the metadata and the collector may belong to another sandbox.
   pause.lock.on('acquire', () => {
     metadata?.forget();
     collector?.pause();
@@ -148,20 +147,23 @@ function createServices(config: Config, log: Log, port: number, inherited: Hando
   };
 }
 
-/** Records what the next daemon needs if this one is killed (docs/decisions/019-crashes.md). */
+/** Creates the store of what the next daemon needs if this one is killed (docs/decisions/020-crashes.md). */
 function createRecords({ notifySocket, version }: Config, { logger }: Log): RecordStore {
   return new RecordStore(notifySocket, headOf(version), (reason) =>
-    logger.error({ reason }, 'cannot keep a record: a crash of the daemon may lose processes'),
+    logger.error(
+      { reason },
+      'cannot keep the record of a process: a crash of the daemon would lose that process',
+    ),
   );
 }
 
-/** What bounds all clients together. */
+/** Creates the limits that all clients share. */
 function createBounds(config: Config) {
   const { maxStreams, maxConnections, unreadBytes, historyBytes, requestBytes } = config;
-  // One slow reader must always fit, even one that resumes, and one request of the largest size.
+  // The limits always leave room for one slow reader, even one that resumes, and for one request of the largest size.
   const unread = new Unread(Math.max(unreadBytes, LEAST_UNREAD_BYTES, 2 * historyBytes));
   const most = Math.max(requestBytes, LEAST_REQUEST_BYTES);
-  const text = `request dropped: more than ${most} bytes of requests are under way (--request-bytes)`;
+  const text = `request dropped: all requests take more than ${most} bytes (--request-bytes): try again later`;
   return {
     places: new StreamPlaces(maxStreams),
     connections: new Connections(maxConnections),
@@ -171,7 +173,6 @@ function createBounds(config: Config) {
   };
 }
 
-/** Tells what this guest can. */
 function createHealth(
   config: Config,
   { cgroups, obstacle }: Workload,
@@ -188,7 +189,7 @@ function createHealth(
   });
 }
 
-/** The order of a stop; `ending` are aborted first. */
+/** Returns the functions that stop the daemon, step by step. A stop first aborts `ending`. */
 function createStop(
   { filesystemFreezer, freezer, processes }: Services,
   app: App,

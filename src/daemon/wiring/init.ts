@@ -14,13 +14,10 @@ import { initSteps } from '../services/init/steps.ts';
 import type { Volumes } from '../services/init/volumes.ts';
 import { identityDirectory, type Pause } from './pause.ts';
 
-/**
- * Until the first read of the metadata by itself, in milliseconds: the start has the event loop until then. A call that needs them reads
- * at once.
- */
+/** The daemon first reads the metadata so long after its start, which needs the event loop. A call that needs them reads at once. */
 const FIRST_READ_MS = 50;
 
-/** Creates /init for this machine: its clock, certificates, hosts file and mounts. */
+/** Creates /init with the clock, the certificates, the hosts file and the mounts of this machine. */
 export function createInit(
   config: Config,
   guest: Guest,
@@ -29,7 +26,7 @@ export function createInit(
   { freezer, filesystemFreezer }: Pause,
   logger: Logger,
 ): Init {
-  // Certificates of the image, or added by an earlier daemon.
+  // The trust store has the certificates of the image, and those that an earlier daemon added.
   guest.defaultVariables = trustVariables(SYSTEM_TRUST_STORE);
   const steps = initSteps({
     ...{ guest, volumes, metadata, freezer, filesystemFreezer },
@@ -44,17 +41,17 @@ export function createInit(
   return new Init(steps);
 }
 
-/** Where the records of mounted volumes are. */
+/** Returns the directory of the records of mounted volumes. */
 export function volumesDirectory({ runtimeDirectory }: Config): string {
   return join(runtimeDirectory, 'volumes');
 }
 
-/** Creates what reads the metadata, and publishes them to programs of the guest; null: no metadata service is configured. */
+/** Creates the reader of the metadata, which also publishes them to programs of the guest; null: no service is configured. */
 export function createMetadataReader(config: Config, guest: Guest, logger: Logger): MetadataReader | null {
   const { metadataService: url, metadataIsOptional: isOptional, namePrefix } = config;
   if (url === null) return null;
   const identity = new Identity(guest, identityDirectory(config), namePrefix);
-  // Null: it is the guest's own affair.
+  // Without a route of its own, reaching the service is up to the guest.
   const route = MetadataRoute.to(url);
   const read = (signal: AbortSignal) => readMetadata(url, signal);
   return new MetadataReader(
@@ -77,7 +74,7 @@ export function createMetadataReader(config: Config, guest: Guest, logger: Logge
   );
 }
 
-/** Reads by a route, which is repaired when there is no answer. */
+/** Reads by a route, and repairs the route when there is no answer. */
 async function readBy<T>(route: MetadataRoute, read: () => Promise<T>, logger: Logger): Promise<T> {
   try {
     return await route.learnBy(read);
@@ -90,8 +87,7 @@ async function readBy<T>(route: MetadataRoute, read: () => Promise<T>, logger: L
 async function repair(route: MetadataRoute, logger: Logger): Promise<void> {
   try {
     const repaired = await route.repair();
-    if (repaired)
-      logger.warn(repaired, 'the route to the metadata service was broken, and has been set again');
+    if (repaired) logger.warn(repaired, 'the route to the metadata service was broken: it was set again');
   } catch (error) {
     logger.warn({ reason: messageOf(error) }, 'cannot repair the route to the metadata service');
   }

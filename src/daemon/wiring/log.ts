@@ -17,32 +17,32 @@ import type { Pause } from './pause.ts';
 export interface Log {
   readonly logger: Logger;
   readonly output: HeldOutput;
-  /** Lines for the collector; null: there is none. */
+  /** The lines for the collector; null: there is no collector. */
   readonly queue: LogQueue | null;
 }
 
-/** Opens the log, with an output that can be held, and a queue for the collector if there may be one. */
+/** Opens the log with an output that can be held, and with a queue for the collector if there may be one. */
 export function openLog({ journalStream, logLevel, logCollector, metadataService }: Config): Log {
   const mayBeCollected = logCollector === null ? metadataService !== null : logCollector !== 'off';
   const queue = mayBeCollected ? new LogQueue(UNNAMED_LIMIT_BYTES) : null;
   const standardOutput = openLogOutput();
   const output = new HeldOutput((lines) => standardOutput.write(lines));
   standardOutput.on('drop', (lines) => output.lose(lines));
-  // Before the `exit` listener of the destination, which writes its last lines.
+  // This runs before the `exit` listener of the destination, which writes the destination's last lines.
   process.prependOnceListener('exit', () => output.flush());
   const inJournal = isJournal(1, journalStream);
   const write = (line: string) => {
     output.write(inJournal ? withPriority(line) : line);
     queue?.write(line);
   };
-  // Without pid and host: `pid` is that of the process that a line is about.
+  // Lines have no pid and host of the daemon: their `pid` is that of the process that they are about.
   const logger = pino({ level: logLevel, base: null }, { write });
   if (logger.isLevelEnabled('debug'))
     listenToDebug(({ service, what, details }) => logger.debug({ service, ...details }, what));
   return { logger, output, queue };
 }
 
-/** Sends the log to the configured collector, or to the one that the metadata name; null when none can be named. */
+/** Sends the log to the configured collector, or to the one in the metadata. Returns null if there cannot be one. */
 export function createLogCollector(
   { logCollector }: Config,
   { queue, logger }: Log,
@@ -56,7 +56,8 @@ export function createLogCollector(
     isPaused: () => lock.isHeld || isFrozen(),
     refresh: () => metadata?.refresh(),
     post,
-    onFailure: (error) => logger.warn({ reason: messageOf(error) }, 'cannot send the log: trying again'),
+    onFailure: (error) =>
+      logger.warn({ reason: messageOf(error) }, 'cannot send the log to its collector: trying again'),
   });
   if (metadata === null) collector.name(NO_METADATA);
   metadata?.on('read', (named) => collector.name(named));

@@ -11,19 +11,19 @@ import { Freezer } from '../services/pause/freezer.ts';
 import { WriteGate } from '../services/pause/write-gate.ts';
 import type { Workload } from './workload.ts';
 
-/** What a pause of the VM freezes before. */
+/** The services that freeze before a pause of the VM. */
 export interface Pause {
-  /** Held by one operation before a pause at a time. */
+  /** One operation before a pause holds this lock at a time. */
   readonly lock: ExclusiveLock;
   readonly freezer: Freezer;
   readonly filesystemFreezer: FilesystemFreezer;
   /** Blocks the daemon's own changes to files during a freeze of the file system. */
   readonly gate: WriteGate;
-  /** Whether something is frozen. */
+  /** Returns whether something is frozen. */
   readonly isFrozen: () => boolean;
 }
 
-/** `output`: of the log, which is held while the file system is frozen, also from an earlier run. */
+/** Creates them. The log's `output` is held while the file system is frozen, even if an earlier daemon froze it. */
 export function createPause(config: Config, workload: Workload, logger: Logger, output: HeldOutput): Pause {
   const lock = new ExclusiveLock();
   const gate = new WriteGate();
@@ -68,14 +68,15 @@ function createFilesystemFreezer(
     onFrozen: (frozen) => {
       if (frozen) return output.hold();
       const dropped = output.release();
-      if (dropped > 0) logger.warn({ dropped }, 'log lines were dropped during a freeze');
+      if (dropped > 0)
+        logger.warn({ dropped }, 'too many log lines during a freeze of the file system: some were dropped');
     },
     onWatchdog: (error) => logWatchdog(logger, `a freeze of the file system of '${path}'`, error),
     onStaleRecord: (error) => logStaleRecord(logger, 'fsfrozen.json', error),
   });
 }
 
-/** The directory of the files that identify the sandbox to programs in the guest: `/run/svc`. */
+/** Returns the directory of the files that identify the sandbox to programs in the guest, such as `/run/svc`. */
 export function identityDirectory({ namePrefix }: Config): string {
   return `/run/${namePrefix}`;
 }
@@ -86,6 +87,6 @@ function logWatchdog(logger: Logger, what: string, error: unknown): void {
 }
 
 function logStaleRecord(logger: Logger, record: string, error: unknown): void {
-  const text = 'cannot update the record of what is frozen: after a crash the next daemon may thaw too much';
+  const text = 'cannot update the record of what is frozen: after a crash, the next daemon may thaw too much';
   logger.warn({ record, reason: messageOf(error) }, text);
 }

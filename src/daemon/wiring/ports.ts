@@ -8,8 +8,8 @@ import type { Freezer } from '../services/pause/freezer.ts';
 import { Forwards, type ForwardsState } from '../services/ports/forwards.ts';
 
 /**
- * Creates the forwards of localhost listeners, which rest while `freezer` is active. `port`: the daemon's; `earlier`: what an earlier
- * program of this process has handed over.
+ * Creates the forwards of localhost listeners, which pause while `freezer` is active. `port` is the daemon's own port, `earlier` what
+ * this process' earlier program has handed over.
  */
 export function createForwards(
   config: Config,
@@ -24,27 +24,30 @@ export function createForwards(
     address: addressSource(config),
     ownPort: () => port,
     isPaused: () => freezer.active,
-    onChange: (change) => logger.info(change, 'localhost listeners are forwarded'),
+    onChange: (change) => logger.info(change, 'the forwarded localhost listeners have changed'),
     onLatecomers: (refused) =>
-      logger.warn({ refused }, 'another user listens at the same port: it stays forwarded to the first one'),
-    onFailure: (error) => logger.warn({ reason: messageOf(error) }, 'cannot forward localhost listeners'),
+      logger.warn({ refused }, 'another user listens at the same port: it stays forwarded to the first user'),
+    onFailure: (error) =>
+      logger.warn({ reason: messageOf(error) }, 'cannot forward localhost listeners: trying again'),
     earlier,
   });
 }
 
-/** Why localhost listeners are not forwarded, or null. */
+/** Returns why localhost listeners are not forwarded, or null. */
 export async function forwardingObstacle(config: Config): Promise<string | null> {
   try {
     await readListeningSockets('127.0.0.1');
     if ((await addressSource(config)()) !== null) return null;
   } catch (error) {
-    return `listening sockets cannot be read: ${messageOf(error)}`;
+    return `cannot read listening sockets: ${messageOf(error)}`;
   }
   if (config.forwardAddress !== null) return `--forward-address is '${config.forwardAddress}'`;
-  return isLocal(config) ? `the daemon itself is reachable at ${config.host} alone` : 'no default route';
+  return isLocal(config)
+    ? `the daemon listens at ${config.host} alone: change --host, or set --forward-address`
+    : 'there is no default route: set --forward-address';
 }
 
-/** A daemon that listens on loopback alone exposes no port of others. */
+/** Returns the source of the address to forward to. A daemon that listens on loopback alone does not expose other ports. */
 function addressSource(config: Config): () => Promise<string | null> {
   const { forwardAddress } = config;
   if (forwardAddress !== null) return async () => (isIPv4(forwardAddress) ? forwardAddress : null);

@@ -6,7 +6,7 @@ import { findCgroupMount } from '../linux/cgroups/cgroup-mounts.ts';
 import { CgroupRoot, type CgroupRootState } from '../services/process/cgroups/cgroup-root.ts';
 import { WorkloadCgroups, type WorkloadLimits } from '../services/process/cgroups/cgroups.ts';
 
-/** Names of the default cgroup roots: of the first daemon on this machine, and of others beside it. */
+/** The default cgroup root of the first daemon on this machine, and those of others beside it. */
 const DEFAULT_ROOTS = ['envd', 'envd-2', 'envd-3', 'envd-4'] as const;
 
 /** Where the processes of clients run. */
@@ -14,15 +14,15 @@ export interface Workload {
   readonly cgroups: WorkloadCgroups;
   /** Why the workload cannot be frozen, or null. */
   readonly obstacle: string | null;
-  /** Null without cgroups. */
+  /** The cgroup root; null: there are no cgroups. */
   readonly root: CgroupRoot | null;
-  /** Mount point of cgroup v2, or null. */
+  /** The mount point of cgroup v2, or null. */
   readonly mount: string | null;
 }
 
 /**
- * Creates the cgroups of the workload. `inherited`: the root of an earlier program of this process. Throws if the configured root is
- * unusable; if the discovered one is, continues without cgroups.
+ * Creates the cgroups of the workload. `inherited` is the root of this process' earlier program. Throws if the configured root is
+ * unusable. If no default root is usable, continues without cgroups.
  */
 export function createWorkload(config: Config, inherited: CgroupRootState | undefined): Workload {
   const { cgroups: isWanted, cgroupRoot, workload } = config;
@@ -38,7 +38,7 @@ export function createWorkload(config: Config, inherited: CgroupRootState | unde
   }
 }
 
-/** Logs what the workload cannot be held to. */
+/** Logs which operations and limits the cgroups cannot provide. */
 export function logObstacles({ cgroups, obstacle, root }: Workload, config: Config, logger: Logger): void {
   if (obstacle !== null)
     logger.warn({ reason: obstacle }, 'the workload cannot be frozen: /freeze is refused');
@@ -47,7 +47,7 @@ export function logObstacles({ cgroups, obstacle, root }: Workload, config: Conf
   if (root && config.cgroupRoot === null && basename(root.path) !== DEFAULT_ROOTS[0])
     logger.warn(
       { cgroupRoot: root.path },
-      'another daemon uses the default cgroup root: this one has its own',
+      'another daemon uses the default cgroup root: this daemon uses one of its own',
     );
 }
 

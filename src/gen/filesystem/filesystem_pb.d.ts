@@ -150,7 +150,7 @@ export declare type EntryInfo = Message<"filesystem.EntryInfo"> & {
   name: string;
 
   /**
-   * For a symlink the type of its target; unspecified when it has none.
+   * The type of the entry, or of a symlink's target. It is unspecified when a symlink has no target.
    *
    * @generated from field: filesystem.FileType type = 2;
    */
@@ -162,7 +162,7 @@ export declare type EntryInfo = Message<"filesystem.EntryInfo"> & {
   path: string;
 
   /**
-   * In bytes.
+   * The size in bytes.
    *
    * @generated from field: int64 size = 4;
    */
@@ -176,20 +176,22 @@ export declare type EntryInfo = Message<"filesystem.EntryInfo"> & {
   mode: number;
 
   /**
-   * A type letter, then rwx three times: `-rw-r--r--`.
+   * A type letter and three times rwx, such as `-rw-r--r--`.
    *
    * @generated from field: string permissions = 6;
    */
   permissions: string;
 
   /**
-   * A name, or the number where there is none.
+   * The name of the owner, or the number if there is no name.
    *
    * @generated from field: string owner = 7;
    */
   owner: string;
 
   /**
+   * The name of the group, or the number if there is no name.
+   *
    * @generated from field: string group = 8;
    */
   group: string;
@@ -207,7 +209,7 @@ export declare type EntryInfo = Message<"filesystem.EntryInfo"> & {
   symlinkTarget?: string | undefined;
 
   /**
-   * The extended attributes below `user.svc.`, without that prefix.
+   * The extended attributes whose names begin with `user.svc.`, without that prefix.
    *
    * @generated from field: map<string, string> metadata = 11;
    */
@@ -230,7 +232,7 @@ export declare type ListDirRequest = Message<"filesystem.ListDirRequest"> & {
   path: string;
 
   /**
-   * Levels below the directory; 0 means 1.
+   * The number of levels below the directory; 0 means 1.
    *
    * @generated from field: uint32 depth = 2;
    */
@@ -274,14 +276,14 @@ export declare type WatchDirRequest = Message<"filesystem.WatchDirRequest"> & {
   recursive: boolean;
 
   /**
-   * Describe the entry in CREATE, WRITE and CHMOD events.
+   * Whether CREATE, WRITE and CHMOD events describe the entry.
    *
    * @generated from field: bool include_entry = 3;
    */
   includeEntry: boolean;
 
   /**
-   * Watch NFS, SMB and FUSE mounts too, by polling.
+   * Whether NFS, SMB and FUSE mounts are watched too, by polling.
    *
    * @generated from field: bool allow_network_mounts = 4;
    */
@@ -299,14 +301,14 @@ export declare const WatchDirRequestSchema: GenMessage<WatchDirRequest>;
  */
 export declare type FilesystemEvent = Message<"filesystem.FilesystemEvent"> & {
   /**
-   * Relative to the watched directory; `.` is the directory itself.
+   * The path relative to the watched directory; `.` is the directory itself.
    *
    * @generated from field: string name = 1;
    */
   name: string;
 
   /**
-   * Unspecified, named `.`: events were dropped, scan again.
+   * The type of the event. An unspecified type with the name `.` means that events were dropped: scan the directory again.
    *
    * @generated from field: filesystem.EventType type = 2;
    */
@@ -359,7 +361,7 @@ export declare type WatchDirResponse = Message<"filesystem.WatchDirResponse"> & 
 export declare const WatchDirResponseSchema: GenMessage<WatchDirResponse>;
 
 /**
- * The watch is live: whatever changes from now on is reported.
+ * StartEvent says that the watch is active: every later change is reported.
  *
  * @generated from message filesystem.WatchDirResponse.StartEvent
  */
@@ -562,9 +564,9 @@ export enum EventType {
 export declare const EventTypeSchema: GenEnum<EventType>;
 
 /**
- * Filesystem looks at, changes and watches the guest's files as one of its users. A byte of a name that is not part of
- * valid UTF-8 is the character U+EF00 + byte, in requests and answers, and so is each byte of a character from U+EF80 to
- * U+EFFF. A path has at most 4095 bytes.
+ * Filesystem reads, changes and watches the guest's files as one of its users. In requests and responses, a byte of a name that
+ * is not part of valid UTF-8 is written as the character U+EF00 + byte, and so is each byte of a character from U+EF80 to U+EFFF.
+ * A path has at most 4095 bytes.
  *
  * @generated from service filesystem.Filesystem
  */
@@ -580,7 +582,7 @@ export declare const Filesystem: GenService<{
     output: typeof StatResponseSchema;
   },
   /**
-   * MakeDir makes a directory and its missing parents.
+   * MakeDir creates a directory and its missing parents.
    *
    * @generated from rpc filesystem.Filesystem.MakeDir
    */
@@ -590,7 +592,7 @@ export declare const Filesystem: GenService<{
     output: typeof MakeDirResponseSchema;
   },
   /**
-   * Move renames an entry and makes the destination's missing parents.
+   * Move renames an entry and creates the destination's missing parents.
    *
    * @generated from rpc filesystem.Filesystem.Move
    */
@@ -640,7 +642,7 @@ export declare const Filesystem: GenService<{
     output: typeof CreateWatcherResponseSchema;
   },
   /**
-   * GetWatcherEvents takes what a polled watch has seen since the last call.
+   * GetWatcherEvents returns the events of a polled watch since the last call.
    *
    * @generated from rpc filesystem.Filesystem.GetWatcherEvents
    */

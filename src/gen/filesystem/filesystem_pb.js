@@ -190,9 +190,9 @@ export const EventType = /*@__PURE__*/
   tsEnum(EventTypeSchema);
 
 /**
- * Filesystem looks at, changes and watches the guest's files as one of its users. A byte of a name that is not part of
- * valid UTF-8 is the character U+EF00 + byte, in requests and answers, and so is each byte of a character from U+EF80 to
- * U+EFFF. A path has at most 4095 bytes.
+ * Filesystem reads, changes and watches the guest's files as one of its users. In requests and responses, a byte of a name that
+ * is not part of valid UTF-8 is written as the character U+EF00 + byte, and so is each byte of a character from U+EF80 to U+EFFF.
+ * A path has at most 4095 bytes.
  *
  * @generated from service filesystem.Filesystem
  */

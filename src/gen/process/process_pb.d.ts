@@ -29,7 +29,7 @@ export declare type PTY = Message<"process.PTY"> & {
 export declare const PTYSchema: GenMessage<PTY>;
 
 /**
- * Size of the terminal in character cells.
+ * Size is the size of the terminal, in character cells.
  *
  * @generated from message process.PTY.Size
  */
@@ -56,7 +56,7 @@ export declare const PTY_SizeSchema: GenMessage<PTY_Size>;
  */
 export declare type ProcessConfig = Message<"process.ProcessConfig"> & {
   /**
-   * A name looked up in PATH, or a path.
+   * A name, which is looked up in PATH, or a path.
    *
    * @generated from field: string cmd = 1;
    */
@@ -68,14 +68,14 @@ export declare type ProcessConfig = Message<"process.ProcessConfig"> & {
   args: string[];
 
   /**
-   * Added to the daemon's own set; the last one wins.
+   * These variables are added to those that the daemon sets. If both have a name, this value is used.
    *
    * @generated from field: map<string, string> envs = 3;
    */
   envs: { [key: string]: string };
 
   /**
-   * Empty: the default working directory, else the user's home, or `/` if that is missing.
+   * Without a value, this is the default working directory if one is set, else the user's home, or `/` if that is missing.
    *
    * @generated from field: optional string cwd = 4;
    */
@@ -105,8 +105,8 @@ export declare const ListRequestSchema: GenMessage<ListRequest>;
  */
 export declare type ProcessInfo = Message<"process.ProcessInfo"> & {
   /**
-   * Of the program with its arguments, of the variables and of the directory the first KiB each. How long the rest is stands in
-   * place of it: `… (131071 bytes)` ends a text, `… (12 more, 4096 bytes)` is one.
+   * The program with its arguments, the variables, and the directory are cut off after one KiB each. The length of the rest
+   * replaces it: `… (131071 bytes)` ends a text that was cut off, and `… (12 more, 4096 bytes)` stands for further texts.
    *
    * @generated from field: process.ProcessConfig config = 1;
    */
@@ -155,29 +155,29 @@ export declare type StartRequest = Message<"process.StartRequest"> & {
   process?: ProcessConfig | undefined;
 
   /**
-   * Present: the process gets a terminal instead of pipes.
+   * With a size, the process gets a terminal instead of pipes.
    *
    * @generated from field: optional process.PTY pty = 2;
    */
   pty?: PTY | undefined;
 
   /**
-   * A name to address the process by. `_system` keeps it out of the freezable cgroups.
+   * Clients can address the process by this name. `_system` keeps the process out of the freezable cgroups.
    *
    * @generated from field: optional string tag = 3;
    */
   tag?: string | undefined;
 
   /**
-   * Absent: true. False: stdin is /dev/null; of no effect with a terminal.
+   * The default is true. With false, stdin is /dev/null. This has no effect with a terminal.
    *
    * @generated from field: optional bool stdin = 4;
    */
   stdin?: boolean | undefined;
 
   /**
-   * Extension. Chosen by the client, unique for each start: a request with the id of a process that runs, or has just
-   * ended, attaches to it from its first byte on (see ConnectRequest.resume_from) instead of starting it again.
+   * Extension. The client chooses an id that is unique for each start. A request with the id of a process that runs or has just
+   * ended attaches to that process from its first byte on (see ConnectRequest.resume_from), instead of starting it again.
    *
    * @generated from field: optional string start_id = 100;
    */
@@ -279,7 +279,7 @@ export declare type ProcessEvent_StartEvent = Message<"process.ProcessEvent.Star
   pid: number;
 
   /**
-   * Extension. Where the output that follows begins; present when the client asked to resume.
+   * Extension. The output that follows begins at these offsets. They are present when the client asked to resume.
    *
    * @generated from field: optional process.StreamOffsets offsets = 100;
    */
@@ -293,7 +293,7 @@ export declare type ProcessEvent_StartEvent = Message<"process.ProcessEvent.Star
 export declare const ProcessEvent_StartEventSchema: GenMessage<ProcessEvent_StartEvent>;
 
 /**
- * Bytes in the order in which the process wrote them to that stream.
+ * DataEvent has bytes in the order in which the process wrote them to that stream.
  *
  * @generated from message process.ProcessEvent.DataEvent
  */
@@ -333,49 +333,49 @@ export declare const ProcessEvent_DataEventSchema: GenMessage<ProcessEvent_DataE
  */
 export declare type ProcessEvent_EndEvent = Message<"process.ProcessEvent.EndEvent"> & {
   /**
-   * -1 when a signal ended the process.
+   * The exit code; it is -1 when a signal ended the process.
    *
    * @generated from field: sint32 exit_code = 1;
    */
   exitCode: number;
 
   /**
-   * True when it ended by itself.
+   * Whether the process ended by itself.
    *
    * @generated from field: bool exited = 2;
    */
   exited: boolean;
 
   /**
-   * `exit status 1`, `signal: killed`.
+   * The end as text, such as `exit status 1` or `signal: killed`.
    *
    * @generated from field: string status = 3;
    */
   status: string;
 
   /**
-   * Absent on exit status 0.
+   * The error is absent when the exit status is 0.
    *
    * @generated from field: optional string error = 4;
    */
   error?: string | undefined;
 
   /**
-   * Extension. Why it ended.
+   * Extension. The reason why the process ended.
    *
    * @generated from field: process.EndReason reason = 100;
    */
   reason: EndReason;
 
   /**
-   * Extension. The name of the signal that ended it, `SIGKILL`, `SIGRTMIN+3`.
+   * Extension. The name of the signal that ended the process, such as `SIGKILL` or `SIGRTMIN+3`.
    *
    * @generated from field: optional string signal = 101;
    */
   signal?: string | undefined;
 
   /**
-   * Extension. What it has used.
+   * Extension. The resources that the process has used.
    *
    * @generated from field: process.ResourceUsage usage = 102;
    */
@@ -389,7 +389,7 @@ export declare type ProcessEvent_EndEvent = Message<"process.ProcessEvent.EndEve
 export declare const ProcessEvent_EndEventSchema: GenMessage<ProcessEvent_EndEvent>;
 
 /**
- * Extension. Bytes between these offsets were asked for and are not kept any more.
+ * Extension. GapEvent reports that the client asked for the bytes between these offsets, but they are not kept any more.
  *
  * @generated from message process.ProcessEvent.GapEvent
  */
@@ -424,7 +424,7 @@ export declare type ProcessEvent_KeepAlive = Message<"process.ProcessEvent.KeepA
 export declare const ProcessEvent_KeepAliveSchema: GenMessage<ProcessEvent_KeepAlive>;
 
 /**
- * Bytes of each stream since the start of the process.
+ * StreamOffsets counts the bytes of each stream since the start of the process.
  *
  * @generated from message process.StreamOffsets
  */
@@ -456,7 +456,7 @@ export declare const StreamOffsetsSchema: GenMessage<StreamOffsets>;
  */
 export declare type ResourceUsage = Message<"process.ResourceUsage"> & {
   /**
-   * CPU time in microseconds: of the process and of the children that it has waited for.
+   * The CPU time of the process and of the children that it has waited for, in microseconds.
    *
    * @generated from field: uint64 user_micros = 1;
    */
@@ -468,7 +468,7 @@ export declare type ResourceUsage = Message<"process.ResourceUsage"> & {
   systemMicros: bigint;
 
   /**
-   * Most memory used at a time by the process and all below it; absent where the kernel does not tell.
+   * The most memory that the process and its descendants used at a time. It is absent if the kernel does not report it.
    *
    * @generated from field: optional uint64 peak_memory_bytes = 3;
    */
@@ -579,7 +579,7 @@ export declare const ProcessInputSchema: GenMessage<ProcessInput>;
  */
 export declare type StreamInputRequest = Message<"process.StreamInputRequest"> & {
   /**
-   * First start, then data.
+   * The first event is start; the others are data.
    *
    * @generated from oneof process.StreamInputRequest.event
    */
@@ -676,14 +676,14 @@ export declare type SendSignalRequest = Message<"process.SendSignalRequest"> & {
   process?: ProcessSelector | undefined;
 
   /**
-   * Extension: any number from 1 to 64.
+   * Extension. Any number from 1 to 64 is accepted.
    *
    * @generated from field: process.Signal signal = 2;
    */
   signal: Signal;
 
   /**
-   * Extension.
+   * Extension. The processes that get the signal.
    *
    * @generated from field: process.SignalScope scope = 100;
    */
@@ -746,8 +746,8 @@ export declare type ConnectRequest = Message<"process.ConnectRequest"> & {
   process?: ProcessSelector | undefined;
 
   /**
-   * Extension. Exactly the bytes from these offsets on, as far as they are kept (a gap event tells what is not),
-   * then what comes. Absent: what comes from now on.
+   * Extension. The stream sends exactly the bytes from these offsets on, as far as they are kept; a gap event reports bytes that
+   * are not. Without offsets, it sends the bytes from now on.
    *
    * @generated from field: optional process.StreamOffsets resume_from = 100;
    */
@@ -798,28 +798,28 @@ export enum EndReason {
   UNSPECIFIED = 0,
 
   /**
-   * It ended by itself.
+   * The process ended by itself.
    *
    * @generated from enum value: END_REASON_EXITED = 1;
    */
   EXITED = 1,
 
   /**
-   * A signal ended it.
+   * A signal ended the process.
    *
    * @generated from enum value: END_REASON_SIGNALED = 2;
    */
   SIGNALED = 2,
 
   /**
-   * The deadline of Start killed it.
+   * The process was killed at the deadline of Start.
    *
    * @generated from enum value: END_REASON_DEADLINE = 3;
    */
   DEADLINE = 3,
 
   /**
-   * The kernel killed it, or a process below it, for memory.
+   * The kernel killed the process, or one of its descendants, because memory ran out.
    *
    * @generated from enum value: END_REASON_OUT_OF_MEMORY = 4;
    */
@@ -861,14 +861,14 @@ export declare const SignalSchema: GenEnum<Signal>;
  */
 export enum SignalScope {
   /**
-   * The process group.
+   * The signal goes to the process group.
    *
    * @generated from enum value: SIGNAL_SCOPE_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * Every process below it too, whatever session it has made its own.
+   * The signal also goes to all descendants, even in sessions of their own.
    *
    * @generated from enum value: SIGNAL_SCOPE_TREE = 1;
    */
@@ -897,7 +897,7 @@ export declare const Process: GenService<{
     output: typeof ListResponseSchema;
   },
   /**
-   * Connect attaches to a process: start, then what comes from now on, then end.
+   * Connect attaches to a process. It sends a start event, then the events from now on, and then an end event.
    *
    * @generated from rpc process.Process.Connect
    */
@@ -907,7 +907,7 @@ export declare const Process: GenService<{
     output: typeof ConnectResponseSchema;
   },
   /**
-   * Start runs a command: start, then data, then one end.
+   * Start runs a command. It sends a start event, then data events, and then one end event.
    *
    * @generated from rpc process.Process.Start
    */
@@ -927,7 +927,7 @@ export declare const Process: GenService<{
     output: typeof UpdateResponseSchema;
   },
   /**
-   * StreamInput writes a stream of input to one process, the one that its start has named.
+   * StreamInput writes a stream of input to the process that its start event names.
    *
    * @generated from rpc process.Process.StreamInput
    */
@@ -947,7 +947,7 @@ export declare const Process: GenService<{
     output: typeof SendInputResponseSchema;
   },
   /**
-   * SendSignal signals the process' whole group; SIGKILL is answered when the process is gone, or after 250 ms.
+   * SendSignal signals the process' whole group. SIGKILL is answered when the process is gone, or after 250 ms.
    *
    * @generated from rpc process.Process.SendSignal
    */

@@ -62,7 +62,7 @@ test('output that clients do not read takes bounded memory, and others read on',
   const refused = daemon.log.filter(({ code }) => code === 'resource_exhausted');
   expect(refused.length).toBeGreaterThan(0);
   expect(refused[0]?.reason).toBe(
-    `reader dropped: more than ${limit} bytes wait for slow readers (--unread-bytes)`,
+    `reader dropped: more than ${limit} bytes (--unread-bytes) wait for slow readers: read faster, or connect again`,
   );
 }, 120_000);
 
@@ -86,7 +86,7 @@ test('more streams than allowed are refused, in every protocol; unary calls are 
   const web = createGrpcWebTransport({ baseUrl: daemon.url, httpVersion: '1.1' });
   const third = await opened((options) => createClient(Process, web).connect(selector, options));
 
-  const words = 'too many streams: 3 are open (--max-streams)';
+  const words = 'too many streams: 3 are open (--max-streams): close some, or try again later';
   for (const codec of ['json', 'binary'] as const) {
     const clients = connectTo(daemon.url, codec);
     await expect(transcribe(clients.process.connect(selector))).rejects.toThrow(
@@ -134,7 +134,8 @@ test('more processes than allowed are refused; one that ends makes room, and a f
         }),
       );
     });
-  const words = '[resource_exhausted] cannot start a process: 3 are running (--max-processes)';
+  const words =
+    '[resource_exhausted] cannot start a process: 3 are running (--max-processes): end some, or try again later';
   await expect(transcribe(sleep())).rejects.toThrow(words);
   await process.sendSignal({ process: byPid(pids[0] ?? 0), signal: 9 });
   await ends[0];

@@ -24,7 +24,8 @@ test('an uncaught error is logged with its stack, and the daemon continues', asy
     ({ case: kind }) => kind === 'data' && started.resolve(),
   );
   await started.promise;
-  const told = () => daemon.log.filter(({ msg }) => msg === 'unexpected error: the daemon continues');
+  const told = () =>
+    daemon.log.filter(({ msg }) => msg === 'unexpected error: the daemon continues, please report it');
   for (const [count, signal] of (['SIGWINCH', 'SIGCONT', 'SIGPWR'] as const).entries()) {
     process.kill(daemon.pid, signal);
     await expect.poll(() => told().length).toBe(count + 1);

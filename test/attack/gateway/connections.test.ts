@@ -72,7 +72,10 @@ test('when all connections are in use, another one is refused with the reason', 
   const refused = await fetch(`${gateway.url}/gateway/health`);
   expect([refused.status, await refused.json()]).toEqual([
     503,
-    { code: 503, message: 'too many connections: 2 are in use (--max-connections)' },
+    {
+      code: 503,
+      message: 'too many connections: 2 are in use (--max-connections): close some, or try again later',
+    },
   ]);
   streams[0]?.destroy();
   await until(

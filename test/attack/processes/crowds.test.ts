@@ -72,7 +72,7 @@ test('1,000 idle connections, 200 slow heads and bodies, 500 stalled streams: ot
     expect(stdout.length).toBe(8 * MIB);
   });
   expect(growth).toBeLessThan(250 * MIB);
-  const words = `request dropped: more than ${32 * MIB} bytes of requests are under way (--request-bytes)`;
+  const words = `request dropped: all requests take more than ${32 * MIB} bytes (--request-bytes): try again later`;
   const dropped = daemon.log.filter(({ reason }) => reason === words);
   expect(dropped.length).toBeGreaterThan(50);
 }, 180_000);
@@ -121,7 +121,9 @@ test('when all connections are in use, another one is refused, and served again 
   await Promise.all(streams.map((stream) => once(stream, 'data')));
   const answer = await text(await connected(daemon, HEALTH));
   expect(answer).toMatch(/^HTTP\/1.1 503 /);
-  expect(answer).toContain('{"code":503,"message":"too many connections: 2 are in use (--max-connections)"}');
+  expect(answer).toContain(
+    '{"code":503,"message":"too many connections: 2 are in use (--max-connections): close some, or try again later"}',
+  );
   streams[0]?.destroy();
   await until('a connection is free', async () => {
     const socket = await connected(daemon, HEALTH);

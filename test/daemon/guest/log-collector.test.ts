@@ -81,7 +81,8 @@ test('host:port is an address, too', async () => {
 test('a collector that comes later gets all lines, in order and once', async () => {
   const port = await freePort();
   const { daemon } = await setUp(`http://127.0.0.1:${port}`);
-  const failures = () => daemon.log.filter(({ msg }) => msg === 'cannot send the log: trying again');
+  const failures = () =>
+    daemon.log.filter(({ msg }) => msg === 'cannot send the log to its collector: trying again');
   const ids = Array.from({ length: 300 }, (_, n) => `call-${n}`);
   for (const id of ids.slice(0, 200)) await call(daemon, id);
   await until('a try has failed', () => failures().length > 0);
@@ -90,7 +91,9 @@ test('a collector that comes later gets all lines, in order and once', async () 
   await arrived(collector, 'call-299');
   expect(idsIn(collector.lines)).toEqual(ids);
   expect(failures()).toHaveLength(1);
-  expect(collector.lines.map(({ msg }) => msg)).not.toContain('cannot send the log: trying again');
+  expect(collector.lines.map(({ msg }) => msg)).not.toContain(
+    'cannot send the log to its collector: trying again',
+  );
 });
 
 type Intercept = TestCollector['intercepts'][number];
@@ -191,7 +194,9 @@ test('a freeze ends the request that is under way; its lines come after the thaw
   expect((await post(daemon, '/fsthaw')).status).toBe(204);
   await arrived(collector, 'b');
   expect(idsIn(collector.lines)).toEqual(['a', 'b']);
-  expect(daemon.log.map(({ msg }) => msg)).not.toContain('cannot send the log: trying again');
+  expect(daemon.log.map(({ msg }) => msg)).not.toContain(
+    'cannot send the log to its collector: trying again',
+  );
 });
 
 test('a stop sends the last lines, and is not delayed by a collector that does not answer', async () => {

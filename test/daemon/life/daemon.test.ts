@@ -45,6 +45,16 @@ describe('the command line', () => {
     ]) {
       expect(help.stdout).toContain(flag);
     }
+    const headings = help.stdout.match(/^\S.*:$/gm);
+    expect(headings).toEqual([
+      'Options:',
+      'Server:',
+      'Log:',
+      'Limits of the daemon:',
+      'Processes of clients:',
+      'Guest:',
+      'Upgrade:',
+    ]);
   });
 
   test.each(['--version', '-version', '-V'])('%s prints the interface level and nothing else', (flag) => {
@@ -213,7 +223,10 @@ test('a stop that takes too long tells what it waits for', async () => {
   try {
     expect(await daemon.stop()).toBe(1);
     expect(daemon.log).toContainEqual(
-      expect.objectContaining({ msg: 'stop took too long', waitsFor: 'processes' }),
+      expect.objectContaining({
+        msg: 'the stop took too long: exiting without waiting',
+        waitsFor: 'processes',
+      }),
     );
   } finally {
     filesystem.thaw();

@@ -103,7 +103,7 @@ describe('REST', () => {
 
 describe('Connect', () => {
   test('an unsupported protocol version is refused, in the format of each kind of call', async () => {
-    const message = "unsupported Connect-Protocol-Version '2': this server speaks version 1";
+    const message = "unsupported Connect-Protocol-Version '2': use version 1";
     const unary = await call('/process.Process/List', {}, { 'connect-protocol-version': '2' });
     expect(unary.status).toBe(400);
     expect(await unary.json()).toEqual({ code: 'invalid_argument', message });

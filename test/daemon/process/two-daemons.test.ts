@@ -58,7 +58,9 @@ test('with the default root, the second one has a root of its own, and says so',
   expect(cgroupOf(one)).toMatch(/\/envd\/user\//);
   expect(cgroupOf(two)).toMatch(/\/envd-2\/user\//);
   expect(second.log).toContainEqual(
-    expect.objectContaining({ msg: 'another daemon uses the default cgroup root: this one has its own' }),
+    expect.objectContaining({
+      msg: 'another daemon uses the default cgroup root: this daemon uses one of its own',
+    }),
   );
   expect((await post(first, '/freeze?maxWaitMs=5000')).status).toBe(200);
   const three = await startSleeper(second);

@@ -42,7 +42,7 @@ const denied = (name: string) =>
 test('a daemon without root says at its start and in its health what will not work', async () => {
   await using served = await serve();
   const reason = expect.stringMatching(
-    `^the daemon is not root: it serves its own user \\(uid ${ORDINARY_UID}\\) alone, and cannot act as other users`,
+    `^the daemon is not root: it serves only its own user \\(uid ${ORDINARY_UID}\\), and cannot act as other users`,
   );
   expect(served.daemon.log).toContainEqual(
     expect.objectContaining({ level: 40, uid: ORDINARY_UID, msg: reason }),

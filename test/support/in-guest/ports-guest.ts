@@ -192,7 +192,9 @@ await until('3013 is gone', async () => !(await isForwarded(3013)));
 const exitCode = await Promise.race([daemon.stop(), delay(10_000)]);
 idle.destroy();
 const seen = { halfClosed, six, afterwards, reset, others, mine, http, many, bounded, metrics };
-const log = daemon.log.filter(({ msg }) => msg === 'localhost listeners are forwarded').slice(0, 1);
+const log = daemon.log
+  .filter(({ msg }) => msg === 'the forwarded localhost listeners have changed')
+  .slice(0, 1);
 process.stdout.write(
   JSON.stringify({ ...seen, freeze: freeze.status, whileFrozen, answered, exitCode, log }),
 );

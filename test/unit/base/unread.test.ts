@@ -23,7 +23,7 @@ function setUp() {
   return { unread, first: new Told(unread), second: new Told(unread), third: new Told(unread) };
 }
 
-const REASON = `resource_exhausted: reader dropped: more than ${LIMIT} bytes wait for slow readers (--unread-bytes)`;
+const REASON = `resource_exhausted: reader dropped: more than ${LIMIT} bytes (--unread-bytes) wait for slow readers: read faster, or connect again`;
 
 test('beyond the limit, what has waited longest is dropped, and no more than that', () => {
   const { unread, first, second, third } = setUp();

@@ -85,6 +85,20 @@ test('modules of Node that a start does not need are loaded when a member is rea
   ]);
 });
 
+test('functions of zlib that a program wraps when it is loaded load zlib when they are called', async () => {
+  const program = await bundled({
+    'program.ts': `
+      import { promisify } from 'node:util';
+      import zlib, { gunzip } from 'node:zlib';
+      const [compress, decompress] = [promisify(zlib.gzip), promisify(gunzip)];
+      const isLoaded = () => process.moduleLoadList.includes('NativeModule zlib');
+      const before = isLoaded();
+      const text = async () => String(await decompress(await compress('text')));
+      text().then((result) => console.log(JSON.stringify([before, isLoaded(), result])));`,
+  });
+  expect(outputOf(program)).toEqual([false, true, 'text']);
+});
+
 test('what is imported dynamically is in the bundle, and evaluated when it is imported', async () => {
   const program = await bundled({
     'program.ts': `

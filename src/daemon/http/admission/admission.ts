@@ -1,4 +1,4 @@
-// What every request passes before its body is read, REST and RPC, known route or not.
+// Every request, REST or RPC, with a known route or without, passes these steps before its body is read.
 import cors from '@fastify/cors';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../../base/errors.ts';
@@ -12,28 +12,28 @@ const CORS_MAX_AGE_S = 7200;
 
 /** Response headers that pages of other origins may read. */
 const EXPOSED_HEADERS = [
-  // Those of Connect and gRPC-Web.
+  // These belong to Connect and gRPC-Web.
   ...['Grpc-Status', 'Grpc-Message', 'Grpc-Status-Details-Bin'],
   ...['Content-Encoding', 'Connect-Content-Encoding'],
   ...['Location', 'Cache-Control', 'X-Content-Type-Options'],
-  // For resuming and verifying downloads.
+  // Clients resume and verify downloads by these.
   ...['Accept-Ranges', 'Content-Disposition', 'Content-Range', 'ETag', 'Repr-Digest'],
 ];
 
 const ANY_ORIGIN = {
   origin: '*',
-  // OPTIONS requests that are no preflights are accepted.
+  // Without this, an OPTIONS request that is no preflight would be refused.
   strictPreflight: false,
   methods: ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'],
   exposedHeaders: EXPOSED_HEADERS.join(', '),
   maxAge: CORS_MAX_AGE_S,
 };
 
-/** Adds the steps in the order in which they run. The first one that fails answers. */
+/** Adds the steps in the order in which they run. The first step that fails answers the request. */
 export function admitRequests(app: FastifyInstance, calls: CallLog, guest: Guest): void {
   app.addHook('onRequest', beginCall(calls));
   app.addHook('onRequest', forbidCaching);
-  // It answers preflights.
+  // This step answers preflights.
   app.register(cors, ANY_ORIGIN);
   app.addHook('onRequest', requireHost);
   app.addHook('onRequest', requireChunks);
@@ -42,7 +42,7 @@ export function admitRequests(app: FastifyInstance, calls: CallLog, guest: Guest
 
 type Done = (error?: Error) => void;
 
-/** File downloads replace the header (download-plan.ts): browsers may keep them, and ask whether they are current. */
+/** Downloads replace the header (download-plan.ts): browsers may keep files, and ask each time whether they are current. */
 function forbidCaching(_request: FastifyRequest, reply: FastifyReply, done: Done): void {
   reply.header('cache-control', 'no-store');
   done();
@@ -54,7 +54,7 @@ function requireHost(request: FastifyRequest, reply: FastifyReply, done: Done): 
   done(fault === null ? undefined : new EnvdError('invalid_argument', fault));
 }
 
-/** RFC 9112, section 6.1: Node takes what is coded otherwise, too, as it is. */
+/** Refuses other transfer codings, because Node would pass such a body on undecoded. Source: RFC 9112, section 6.1. */
 function requireChunks(request: FastifyRequest, _reply: FastifyReply, done: Done): void {
   const coding = request.headers['transfer-encoding']?.toLowerCase() ?? 'chunked';
   if (coding === 'chunked') done();

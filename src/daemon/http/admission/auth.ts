@@ -8,10 +8,10 @@ import { endUnlessComplete } from './requests.ts';
 export const UNAUTHORIZED =
   'unauthorized access, please provide a valid access token or method signing if supported';
 
-/** A refused client may send this much more, so that it can read the response before the connection is closed. */
+/** A refused client may send so much more: it can then read the response before the connection is closed. */
 export const LINGER = { milliseconds: 5000, bytes: 16 * 1024 * 1024 };
 
-/** Operations that need no token here: `/init` and file transfers check tokens and signatures themselves. */
+/** These operations need no token here. `/init` and file transfers check tokens and signatures themselves. */
 const EXEMPT = new Set([
   'GET /health',
   'HEAD /health',
@@ -21,7 +21,7 @@ const EXEMPT = new Set([
   'POST /files',
 ]);
 
-/** Authorizes requests, REST and RPC: fails with `unauthenticated` unless the access token matches. */
+/** Returns the step that authorizes requests. It fails with `unauthenticated` if the access token does not match. */
 export function requireAccessToken(guest: Guest): onRequestHookHandler {
   return (request, reply, done) => {
     request.call.isTrusted = hasAccess(request.headers, guest);
@@ -31,7 +31,7 @@ export function requireAccessToken(guest: Guest): onRequestHookHandler {
   };
 }
 
-/** Whether a request has the access token, if there is one. */
+/** Returns whether a request has the access token, or none is set. */
 export function hasAccess({ 'x-access-token': shown }: IncomingHttpHeaders, guest: Guest): boolean {
   if (guest.accessToken === null) return true;
   return typeof shown === 'string' && isInHeader(guest.accessToken, shown);

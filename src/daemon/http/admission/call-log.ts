@@ -10,8 +10,8 @@ import { identityOf } from './identity.ts';
 import { RefusalLines } from './refusal-lines.ts';
 
 /**
- * Operations right before a pause. They are logged when they start: a line at their end would be written after the
- * resume, and delay the first caller.
+ * These operations come right before a pause. They are logged when they start, because a line at their end would be written
+ * after the resume, and delay the first caller.
  */
 const BEFORE_A_PAUSE: readonly string[] = ['POST /freeze', 'POST /fsfreeze', 'POST /collapse'];
 
@@ -19,12 +19,12 @@ const HASH_DIGITS = 12;
 
 const DOWNLOAD = 'GET /files';
 
-/** The maximum of characters of an error's text in the log. */
+/** The log shows at most so many characters of an error's text. */
 const REASON_LENGTH = 300;
 
 /**
- * Logs and counts operations: one line for each, at its end, without payloads, headers and queries (which contain
- * signatures). Lines of refused callers without the token are limited.
+ * Logs and counts operations. Each gets one line at its end, without payloads, headers and queries (which contain signatures).
+ * The number of lines about refused callers without the token is limited.
  */
 export class CallLog {
   readonly #logger: Logger;
@@ -33,7 +33,7 @@ export class CallLog {
   readonly #downloads: Transfers;
   readonly #refusals = new RefusalLines();
 
-  /** `downloads` counts downloads and the bytes sent for them, headers included, after content coding. */
+  /** `downloads` counts downloads and the bytes sent for them, including headers, after content coding. */
   constructor(logger: Logger, shared: SharedLimits, tally: CallTally, downloads: Transfers) {
     this.#logger = logger;
     this.#shared = shared;
@@ -41,7 +41,7 @@ export class CallLog {
     this.#downloads = downloads;
   }
 
-  /** Begins an operation, which is logged and counted at its end. */
+  /** Begins an operation, which will be logged and counted at its end. */
   begin(operation: string, request: IncomingMessage, response: ServerResponse): CallScope {
     if (BEFORE_A_PAUSE.includes(operation)) this.#logger.info({ operation }, 'operation started');
     return new CallScope({ operation, request, response }, this.#shared, this.#end);
@@ -59,10 +59,11 @@ export class CallLog {
     const isUnexpected = rpcCode === undefined ? status === 500 : rpcCode === 'internal';
     const level = isUnexpected ? 'error' : levelOf(operation, status, completed);
     const unlogged = this.#refusals.renew();
-    if (unlogged > 0) this.#logger.warn({ calls: unlogged }, 'refused calls were not logged');
+    if (unlogged > 0)
+      this.#logger.warn({ calls: unlogged }, 'too many refused calls: further ones were not logged');
     if (!this.#logger.isLevelEnabled(level)) return;
     if (!call.isTrusted && status >= 400 && !this.#refusals.take()) return;
-    // pino leaves out undefined members; building an object without them takes longer.
+    // pino leaves out undefined members, and does that faster than code here would.
     const line = {
       operation,
       status,
@@ -87,16 +88,16 @@ function levelOf(operation: string, status: number, completed: boolean): 'warn' 
 }
 
 /**
- * The first digits of the SHA-256 of a path (`printf %s /path | sha256sum`): lines about one file can be found, but the
- * log has no names.
+ * Returns the first digits of the SHA-256 of a path (`printf %s /path | sha256sum`). They find the lines about a file, while no
+ * name of a file is in the log.
  */
 function pathHashOf(path: string | undefined): string | undefined {
   return path === undefined ? undefined : hash('sha256', path).slice(0, HASH_DIGITS);
 }
 
 /**
- * The text of an error without quoted values, which may be parts of a body or a query. For messages that could not be
- * decoded the details are dropped: JSON.parse repeats parts of the text without quotes.
+ * Returns the text of an error without quoted values, which may be parts of a body or a query. Of an error in decoding a message
+ * it drops all details, because JSON.parse repeats parts of the text without quotes.
  */
 function reasonOf(error: unknown): string {
   const text = messageOf(error).replace(/^(cannot decode [^:]*):.*$/s, '$1');

@@ -6,28 +6,27 @@ import { expectsContinue } from '../../../base/http/connections.ts';
 import { monotonicMs } from '../../../base/monotonic.ts';
 import type { Kept, Unread } from '../../../base/unread.ts';
 
-/** What all calls share. */
+/** The limits that all calls share. */
 export interface SharedLimits {
   readonly shutdown: AbortRelay;
-  /** Bounds the memory of requests that are being received and served. */
+  /** Limits the memory of requests that are being received and served. */
   readonly requests: Unread;
-  /** Bounds output that clients have not read. */
+  /** Limits the output that clients have not read. */
   readonly unread: Unread;
 }
 
-/** Smaller requests are not counted: their sum is bounded by the number of connections. */
+/** Smaller requests are not counted, because the limit of connections limits their sum. */
 export const COUNTED_BYTES = 16 * 1024;
 
-/** What an operation is about, for readers of the log. */
+/** The process or path that an operation is about, for readers of the log. */
 export interface Subject {
   readonly pid?: number;
   readonly path?: string;
 }
 
 /**
- * An operation, RPC or REST, from the head of its request to the end of its response. It is aborted when its client
- * disconnects, its deadline passes, the daemon stops, or requests take too much memory and this one has been idle
- * longest.
+ * An operation, RPC or REST, from the head of its request to the end of its response. It is aborted when its client disconnects,
+ * when its deadline passes, when the daemon stops, and when requests take too much memory and this one has been idle longest.
  */
 export class CallScope implements Kept, AbortListener {
   index = -1;
@@ -36,25 +35,25 @@ export class CallScope implements Kept, AbortListener {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
   readonly shared: SharedLimits;
-  /** By `monotonicMs`. */
+  /** The time of the start, by `monotonicMs`. */
   readonly started = monotonicMs();
-  /** Kept here: Node takes it from a request that is destroyed. */
+  /** The connection is kept here, because Node removes it from a destroyed request. */
   readonly #socket: Socket;
   /** Bytes that the connection had sent before this call. */
   readonly #sentBefore: number;
-  /** Whether its caller has the access token, or there is none. */
+  /** Whether the caller has the access token, or none is set. */
   isTrusted = false;
   /** The error that ended the operation. */
   failure: unknown = undefined;
   /** The Connect code of the error that ended an RPC. */
   rpcCode: string | undefined = undefined;
-  /** The process or path that it is about, once known. */
+  /** The subject, once it is known. */
   subject: Subject | null = null;
   /** Bytes that the kernel sent from a file, which Node does not count. */
   sentFromFile = 0;
   readonly #end: (call: CallScope) => void;
   #timer: NodeJS.Timeout | null = null;
-  /** Created when the signal is first asked for. */
+  /** The controller is created when a caller first asks for the signal. */
   #controller: AbortController | null = null;
   #aborted: { readonly reason: unknown } | null = null;
   #reject: (reason: unknown) => void = () => {};
@@ -62,7 +61,7 @@ export class CallScope implements Kept, AbortListener {
   #isTransfer = false;
   #received = 0;
 
-  /** `end` is called at the end of the response, also when the client disconnects. */
+  /** `end` is called at the end of the response, and when the client disconnects before. */
   constructor(
     { operation, request, response }: Pick<CallScope, 'operation' | 'request' | 'response'>,
     shared: SharedLimits,
@@ -75,26 +74,26 @@ export class CallScope implements Kept, AbortListener {
     this.#socket = request.socket;
     this.#sentBefore = this.#socket.bytesWritten;
     this.#end = end;
-    // Emitted in any case, also after a disconnect.
+    // Node always emits this, also after a disconnect.
     response.on('close', this.#onClose);
   }
 
-  /** Aborts the call after `milliseconds`, with `message` as its `deadline_exceeded`; null: no deadline. */
+  /** Aborts the call after `milliseconds` with `deadline_exceeded` and this message; null: there is no deadline. */
   expireAfter(milliseconds: number | null, message: string): void {
     if (milliseconds === null) return;
     const expire = () => this.abort(new EnvdError('deadline_exceeded', message));
     this.#timer = setTimeout(expire, milliseconds);
   }
 
-  /** Aborts with the call. */
+  /** The signal aborts when the call is aborted. */
   get signal(): AbortSignal {
     this.#followShutdown();
     return this.#signal;
   }
 
   /**
-   * Turns the call into a transfer, which keeps `bytes` in memory, and returns its signal. A stop does not abort it,
-   * but gives it the time that responses get. When it is dropped its connection is closed, since only that ends a wait
+   * Turns the call into a transfer, which keeps `bytes` in memory, and returns its signal. A stop of the daemon does not abort a
+   * transfer, but waits for it as for other responses. Dropping a transfer closes its connection, because only that ends a wait
    * for its body.
    */
   transfer(bytes: number): AbortSignal {
@@ -120,12 +119,12 @@ export class CallScope implements Kept, AbortListener {
     if (this.#aborted) throw this.#aborted.reason;
   }
 
-  /** Sends `100 Continue` to a client that waits for it. Call it before the body is read, once the caller may send one. */
+  /** Sends `100 Continue` to a client that waits for it. It must be called before the body is read, after authorization. */
   askForBody(): void {
     if (expectsContinue(this.request) && !this.response.headersSent) this.response.writeContinue();
   }
 
-  /** Counts bytes of the request until the end of the call; 0: nothing is kept any longer. */
+  /** Counts the bytes that are kept of the request, until the end of the call; 0: none any longer. */
   hold(bytes: number): void {
     if (!this.#isHeld && bytes <= COUNTED_BYTES) return;
     const kept = this.#aborted ? 0 : bytes;
@@ -133,7 +132,7 @@ export class CallScope implements Kept, AbortListener {
     this.shared.requests.set(this, kept, true);
   }
 
-  /** The bytes of the response so far, with its head. */
+  /** The bytes of the response that were sent, including its head. */
   get sent(): number {
     return this.#socket.bytesWritten - this.#sentBefore + this.sentFromFile;
   }
@@ -153,7 +152,7 @@ export class CallScope implements Kept, AbortListener {
     } else this.abort(reason);
   }
 
-  /** A promise that is rejected with the reason when the call is aborted. One at a time. */
+  /** Returns a promise that rejects with the reason when the call is aborted. A call can have one such promise at a time. */
   pending<T>(): PromiseWithResolvers<T> {
     this.#followShutdown();
     const pending = Promise.withResolvers<T>();
@@ -162,7 +161,7 @@ export class CallScope implements Kept, AbortListener {
     return pending;
   }
 
-  /** Settles as `work` does, or throws the reason when the call is aborted. */
+  /** Settles as `work` does, or rejects with the reason when the call is aborted first. */
   race<T>(work: Promise<T>): Promise<T> {
     const { promise, resolve, reject } = this.pending<T>();
     work.then(resolve, reject);
@@ -176,7 +175,7 @@ export class CallScope implements Kept, AbortListener {
     this.#reject(reason);
   }
 
-  /** The operation is done and its response is being sent: neither deadline nor stop apply any longer. */
+  /** Ends the deadline, and the abort by a stop: the operation is done, and its response is being sent. */
   release(): void {
     if (this.#timer) clearTimeout(this.#timer);
     this.shared.shutdown.remove(this);

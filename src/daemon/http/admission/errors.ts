@@ -1,4 +1,4 @@
-// The errors that clients get: in the shape of REST, and in that of Connect.
+// Responds to clients with errors, in the shape of REST or in that of Connect.
 import type { ServerResponse } from 'node:http';
 import { Code, ConnectError } from '@connectrpc/connect';
 import {
@@ -19,7 +19,7 @@ import {
 import { exhaustionOf } from '../../linux/system/errno.ts';
 import type { CallScope } from './call-scope.ts';
 
-/** Headers that described the body which cannot be sent. */
+/** These headers describe the body that cannot be sent. */
 const OF_THE_BODY = ['content-encoding', 'content-disposition', 'etag', 'last-modified', 'accept-ranges'];
 
 /** Responds with an error in the shape of REST. */
@@ -31,7 +31,7 @@ export function sendError(reply: FastifyReply, error: unknown): FastifyReply {
   return reply.code(code).headers(ERROR_HEADERS).send(errorBody(code, message));
 }
 
-/** Responds with an error in the shape of Connect's unary calls; `status`: another one than that of its code. */
+/** Responds with an error in the shape of Connect's unary calls. `status` overrides the HTTP status of its code. */
 export function sendRpcError(response: ServerResponse, error: unknown, status?: number): void {
   const failure = toConnectError(error);
   const body = JSON.stringify(errorToJson(failure, {}));
@@ -42,9 +42,9 @@ export function sendRpcError(response: ServerResponse, error: unknown, status?: 
   response.end(body);
 }
 
-/** The end of a stream with an error, or with none. Source: Connect protocol, "EndStreamResponse". */
+/** Returns the message that ends a stream. `error` is null if there was none. Source: Connect protocol, "EndStreamResponse". */
 export function endOfStreamJson(error: unknown): string {
-  // Creates no Headers without an error: the first ones make Node load all of fetch.
+  // The first Headers object makes Node load all of fetch, so only an error creates one.
   return JSON.stringify(error === null ? {} : endStreamToJson(new Headers(), toConnectError(error), {}));
 }
 
@@ -59,7 +59,7 @@ export function toConnectError(error: unknown): ConnectError {
   return new ConnectError(messageOf(error), Code[connectCodeOf(kind)], undefined, undefined, error);
 }
 
-/** Stores the error of an RPC for the log line of the operation. */
+/** Keeps the error of an RPC for the log line of the operation. */
 export function recordFailure(call: CallScope, error: unknown): void {
   call.failure = error;
   call.rpcCode = codeToString(toConnectError(error).code);

@@ -2,13 +2,13 @@ import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { idsOf } from '../../../base/http/call-ids.ts';
 
 const BASIC = /^basic +([a-z\d+/=]*)$/i;
-/** User names: POSIX' portable ones and some more. Anything else may be a misplaced secret. */
+/** The log shows only user names like these, because other text may be a misplaced secret. */
 const USER = /^(?:[\w.@-]{1,64}|\d{1,10}:\d{1,10})$/;
-/** A user and a group by number, and an empty password: what others take for a name has no colon. */
+/** Credentials with a user and a group by number, and an empty password. Other names have no colon. */
 const NUMBERS = /^\d{1,10}:\d{1,10}(?=:$)/;
 const IN_QUERY = /[?&]username=([^&]{1,64})/;
 
-/** Who called, for the log: the ids of the request, and the user that it names. */
+/** Returns the ids of a request and the user that it names, for the log. */
 export function identityOf(request: IncomingMessage): Record<string, string> {
   const user = userOf(request.headers, request.url ?? '');
   return { ...(user !== null && { user }), ...idsOf(request) };
@@ -20,7 +20,7 @@ function userOf({ authorization }: IncomingHttpHeaders, url: string): string | n
   return name !== undefined && USER.test(name) ? name : null;
 }
 
-/** The name in the header of HTTP basic authentication (RFC 7617); undefined for another scheme. */
+/** Returns the name in a header of HTTP basic authentication; undefined for another scheme. Source: RFC 7617. */
 export function nameIn(authorization: string): string | undefined {
   const [, credentials] = BASIC.exec(authorization) ?? [];
   if (!credentials) return undefined;

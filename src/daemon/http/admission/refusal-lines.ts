@@ -1,16 +1,16 @@
 import { monotonicMs } from '../../../base/monotonic.ts';
 
-/** Lines of refused calls in each period; the others are counted. */
+/** In each period, so many refused calls are logged; the others are counted. */
 const MOST_LINES = 200;
 const PERIOD_MS = 10_000;
 
-/** Limits the log lines of refused calls of strangers, which cost them nothing and could fill the disk. */
+/** Limits the log lines about refused calls. Such a call costs a stranger nothing, and many lines could fill the disk. */
 export class RefusalLines {
   #endsAt = 0;
   #left = MOST_LINES;
   #unlogged = 0;
 
-  /** Whether the line of another refused call may be logged. */
+  /** Returns whether one more refused call may be logged. */
   take(): boolean {
     if (this.#left > 0) {
       this.#left--;
@@ -20,7 +20,7 @@ export class RefusalLines {
     return false;
   }
 
-  /** The number of calls that were not logged in the period that has just ended; 0 while it lasts. */
+  /** Returns the number of calls that were not logged in the period that has just ended; 0 while a period lasts. */
   renew(): number {
     const now = monotonicMs();
     if (now < this.#endsAt) return 0;

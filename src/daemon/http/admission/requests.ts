@@ -11,7 +11,7 @@ declare module 'fastify' {
   }
 }
 
-/** Creates the scope of the operation. Responses repeat `X-Request-Id` and `traceparent`. */
+/** Returns the step that creates the scope of the operation, and repeats `X-Request-Id` and `traceparent` in the response. */
 export function beginCall(calls: CallLog): onRequestHookHandler {
   return (request, reply, done) => {
     const { method, routeOptions, raw } = request;
@@ -21,28 +21,25 @@ export function beginCall(calls: CallLog): onRequestHookHandler {
   };
 }
 
-/** A hook `onRequest` of routes whose body may have any content type: Fastify refuses malformed ones with 415. */
+/** A hook `onRequest` of routes whose body may have any content type. Fastify would refuse malformed types with 415. */
 export function ignoreContentType(request: FastifyRequest, _reply: FastifyReply, done: () => void): void {
   delete request.raw.headers['content-type'];
   done();
 }
 
-/** The same for routes that discard any body. An unread one would hide that the client disconnects. */
+/** A hook `onRequest` of routes that discard any body. An unread body would hide that the client disconnects. */
 export function ignoreBody(request: FastifyRequest, reply: FastifyReply, done: () => void): void {
   request.raw.resume();
   ignoreContentType(request, reply, done);
 }
 
-/**
- * Disables Fastify's parsing of bodies: handlers read them, with the limits that fit. Node discards the unread rest after
- * the response.
- */
+/** Turns off Fastify's parsing of bodies: handlers read them, within their own limits. Node discards what is left unread. */
 export function disableBodyParsing(app: FastifyInstance): void {
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', (_request, _payload, parsed) => parsed(null));
 }
 
-/** Limits of a lingering close: what a refused client may still send, so that it can read the response. */
+/** The limits of a lingering close: how long and how much a refused client may still send. */
 export interface Linger {
   readonly milliseconds: number;
   readonly bytes: number;
@@ -51,8 +48,8 @@ export interface Linger {
 const CHECK_INTERVAL_MS = 100;
 
 /**
- * Lingering close: after the response, discards the rest of the request, and destroys the connection at the limits of
- * `linger`.
+ * After the response, discards the rest of the request, and destroys the connection at the limits of `linger`. So a client that
+ * sends everything before it reads gets the response.
  */
 export function endUnlessComplete(request: IncomingMessage, response: ServerResponse, linger: Linger): void {
   response.once('finish', () => {

@@ -18,13 +18,13 @@ import { putLargeBytes, takeLargeBytes } from './large-bytes.ts';
 /** The codecs of Connect: JSON and binary protobuf. */
 export type Codec = 'json' | 'binary';
 
-/** The envelope of a frame: one byte of flags, four bytes of length, big endian. */
+/** The envelope of a frame has one byte of flags, and four bytes of length, big endian. */
 export const ENVELOPE_BYTES = 5;
-/** Flags of a frame. Source: Connect protocol, "Streaming RPCs". */
+/** The flags of a frame. Source: Connect protocol, "Streaming RPCs". */
 export const COMPRESSED_FLAG = 0b01;
 export const END_STREAM_FLAG = 0b10;
 
-/** Writes the envelope of a payload of `length` bytes; returns the offset of the payload. */
+/** Writes the envelope of a payload of `length` bytes. Returns the offset of the payload. */
 export function writeEnvelope(frame: Buffer, flags: number, length: number): number {
   frame.writeUInt8(flags, 0);
   return frame.writeUInt32BE(length, 1);
@@ -45,12 +45,12 @@ export function encodeFrame<Desc extends DescMessage>(
   return frameOf(0, payload);
 }
 
-/** Longer JSON texts are searched for large values of `bytes` fields. */
+/** A longer JSON text is searched for large values of `bytes` fields. */
 const LARGE_TEXT = 128 * 1024;
 
 /**
- * Throws `invalid_argument` for a payload that is not a valid message, `resource_exhausted` for one whose decoding would
- * take too long.
+ * Decodes a message. Throws `invalid_argument` for a payload that is not a valid message, and `resource_exhausted` for one whose
+ * decoding would take too long.
  */
 export function decodeMessage<Desc extends DescMessage>(
   schema: Desc,
@@ -61,12 +61,12 @@ export function decodeMessage<Desc extends DescMessage>(
   try {
     requireSimple(schema, payload, codec);
     if (codec === 'binary') return fromBinary(schema, payload);
-    // Otherwise a path would become another one, with replacement characters.
+    // Without this check, replacement characters would turn a path into another one.
     if (!isUtf8(payload)) throw new Error(`cannot decode message ${schema.typeName} from JSON: invalid UTF8`);
     return decodeJson(schema, payload.toString('utf8'), ignoreUnknownFields);
   } catch (error) {
     if (error instanceof EnvdError) throw error;
-    // For JSON, the errors of protobuf-es name the message or the field.
+    // protobuf-es' errors for JSON name the message or the field already.
     const name = codec === 'json' ? '' : `cannot decode message ${schema.typeName}: `;
     const text = `${name}${messageOf(error)}`;
     throw new EnvdError('invalid_argument', text, { cause: error });
@@ -78,7 +78,7 @@ function decodeJson<Desc extends DescMessage>(
   text: string,
   ignoreUnknownFields: boolean,
 ): MessageShape<Desc> {
-  // The body of calls without parameters.
+  // Calls without parameters have this body.
   if (text === '{}') return create(schema);
   if (text.length < LARGE_TEXT) {
     const message = fromJsonString(schema, text, { ignoreUnknownFields });
@@ -93,7 +93,7 @@ function decodeJson<Desc extends DescMessage>(
   return message;
 }
 
-/** Throws an error worded like protobuf-es' own, whose details are known not to be logged. */
+/** Parses JSON. Its errors are worded like those of protobuf-es, whose details the log leaves out (call-log.ts). */
 function parseJson({ typeName }: DescMessage, text: string): JsonValue {
   try {
     return JSON.parse(text);
@@ -102,18 +102,18 @@ function parseJson({ typeName }: DescMessage, text: string): JsonValue {
   }
 }
 
-/** Maximum length of a quoted value. */
+/** An error quotes at most so many characters of a name. */
 const MAX_QUOTED = 64;
 
-/** The values of an enum, for error messages. */
+/** Returns the values of an enum, for error messages. */
 export function choicesOf({ values }: DescEnum): string {
   const names = values.filter(({ number }) => number !== 0).map(({ name, number }) => `${name} (${number})`);
   return `${names.join(', ')} or a number`;
 }
 
 /**
- * Throws `invalid_argument` for an unknown name of an enum value in a top-level field. protobuf-es ignores such names when
- * unknown fields are ignored.
+ * Throws `invalid_argument` for an unknown name of an enum value in a top-level field. When protobuf-es ignores unknown fields,
+ * it ignores such names too.
  */
 function refuseUnknownNames({ fields }: DescMessage, json: JsonValue): void {
   const enums = fields.filter((field) => field.fieldKind === 'enum');

@@ -1,15 +1,15 @@
-// Counts what has to be decoded before it is decoded: the time depends on the number of members, not on bytes.
+// Counts the members of a message before they are decoded, because their number determines how long the decoding takes.
 import type { DescMessage } from '@bufbuild/protobuf';
 import { BinaryReader, WireType } from '@bufbuild/protobuf/wire';
 import { EnvdError } from '../../../base/errors.ts';
 
-/** Smaller messages are decoded within some milliseconds, whatever they contain. */
+/** A smaller message is decoded within some milliseconds, whatever it contains. */
 const SIMPLE_BYTES = 64 * 1024;
-/** Members, objects and arrays of a JSON text: each takes up to 2 µs. */
+/** A JSON text may have so many members, objects and arrays. */
 const MAX_MEMBERS = 16 * 1024;
-/** Elements of arrays, and escaped quotes: each takes up to 0.1 µs. */
+/** A JSON text may have so many elements of arrays and escaped quotes, which take less time. */
 const MAX_ELEMENTS = 256 * 1024;
-/** Fields of a binary message and of the messages in it: each takes up to 0.5 µs. */
+/** A binary message may have so many fields, including those of the messages in it. */
 const MAX_FIELDS = 64 * 1024;
 
 const [QUOTE, BACKSLASH, COLON, COMMA, OPEN_OBJECT, OPEN_ARRAY] = Buffer.from('"\\:,{[');
@@ -34,7 +34,7 @@ function countJson(text: Buffer): void {
   }
 }
 
-/** The position of the quote that ends a string; the length of the text if there is none. */
+/** Returns the position of the quote that ends a string, or the length of the text if there is none. */
 function endOfString(text: Buffer, start: number, elements: { left: number }): number {
   elements.left--;
   for (let quote = text.indexOf('"', start); quote >= 0; quote = text.indexOf('"', quote + 1)) {
@@ -45,7 +45,7 @@ function endOfString(text: Buffer, start: number, elements: { left: number }): n
   return text.length;
 }
 
-/** Skips unreadable fields: decoding will refuse them. */
+/** Counts the fields of a message. It skips unreadable ones, which the decoding will refuse. */
 function countFields(schema: DescMessage, reader: BinaryReader, end: number, fields: { left: number }): void {
   while (reader.pos < end) {
     if (--fields.left < 0) throw tooComplex(`${MAX_FIELDS} fields`);
@@ -55,7 +55,7 @@ function countFields(schema: DescMessage, reader: BinaryReader, end: number, fie
       const length = reader.uint32();
       countFields(field.message, reader, Math.min(reader.pos + length, end), fields);
     } else {
-      // A map entry: a name, a value, and a member of an object.
+      // A map entry counts as four fields: it is a message with a name and a value, and becomes a member of an object.
       if (field?.fieldKind === 'map') fields.left -= 3;
       reader.skip(type, number);
     }

@@ -1,4 +1,4 @@
-// What connect-node serves with the handlers of the RPCs: gRPC-Web, and streams of requests.
+// Lets connect-node serve gRPC-Web and streams of requests, with the same handlers of RPCs.
 import {
   Code,
   ConnectError,
@@ -27,13 +27,13 @@ import { DECOMPRESSED_LIMIT_BYTES } from './request.ts';
 import { Sending } from './sending.ts';
 
 export const COMPRESSIONS = [blamingClient(compressionGzip), blamingClient(compressionBrotli)];
-/** Minimum size of a compressed response; the same as connect-node's. */
+/** Smaller responses are not compressed. connect-node has the same limit. */
 export const COMPRESSED_BYTES = 1024;
 const TIMEOUT = 'connect-timeout-ms';
 
 type Body = AsyncIterable<Uint8Array>;
 
-/** connect-node takes compressed data that are cut off for an internal error. */
+/** Blames the client for compressed data that are cut off, which connect-node reports as an internal error. */
 function blamingClient(compression: Compression): Compression {
   return {
     ...compression,
@@ -51,23 +51,23 @@ function blamingClient(compression: Compression): Compression {
 /** A call that connect-node serves. */
 interface NodeCall {
   readonly scope: CallScope;
-  /** The part of the response that the client has not read. */
+  /** Counts the part of the response that the client has not read. */
   readonly sending: Sending;
-  /** The encoded response message, in slices; null: connect-node encodes it. */
+  /** The encoded response message, in slices; null: connect-node encodes the response. */
   answer: readonly Buffer[] | null;
 }
 
 const NODE_CALL = createContextKey<NodeCall | null>(null);
 
-/** The call of a handler. It is aborted as connect-node's own signal is, which also knows the deadline in each protocol. */
+/** Returns the call of a handler. It is aborted with connect-node's signal, which knows the deadline in each protocol. */
 export function nodeCallOf({ values, signal }: HandlerContext): NodeCall {
   const call = values.get(NODE_CALL);
-  if (!call) throw new Error('connect-node serves a call that was not given to it');
+  if (!call) throw new Error('connect-node serves a call that was not passed to it');
   onAbort(signal, () => call.scope.abort(signal.reason));
   return call;
 }
 
-/** Does `work` for a call, until that is aborted. Its errors become errors of Connect, and are logged. */
+/** Runs `work` for a call until the call is aborted. Logs errors, and throws them as errors of Connect. */
 export async function handleNodeCall<T>(
   context: HandlerContext,
   work: (call: NodeCall) => Promise<T>,
@@ -80,7 +80,7 @@ export async function handleNodeCall<T>(
   }
 }
 
-/** The error of a call, which is logged, as one of Connect. */
+/** Records the error of a call for the log, and returns it as an error of Connect. */
 export function failedCall({ scope, sending }: NodeCall, error: unknown): ConnectError {
   recordFailure(scope, sending.dropped ?? error);
   return toConnectError(error);
@@ -93,7 +93,7 @@ export async function serveByConnectNode(scope: CallScope, handler: UniversalHan
   const call: NodeCall = { scope, sending: new Sending(response, shared.unread), answer: null };
   const values = createContextValues().set(NODE_CALL, call);
   const sent = universalRequestFromNodeRequest(request, response, undefined, values);
-  // No limit; connect-node takes it for a deadline that has passed.
+  // A timeout of 0 means that there is none, but connect-node would take it for a deadline that has passed.
   if (/^0+$/.test(sent.header.get(TIMEOUT) ?? '')) sent.header.delete(TIMEOUT);
   const receiving = new Sending(response, shared.requests);
   const answer = await handler({ ...sent, body: counted(sent.body, receiving) });
@@ -103,12 +103,12 @@ export async function serveByConnectNode(scope: CallScope, handler: UniversalHan
   );
 }
 
-/** The body, with the bytes counted that connect-node may keep. */
+/** Passes the body on, and counts the bytes that connect-node may keep of it. */
 async function* counted(
   body: UniversalServerRequest['body'],
   receiving: Sending,
 ): AsyncGenerator<Uint8Array> {
-  // Always true of a request: it would be a value if Fastify had parsed it.
+  // The body is a stream, because Fastify does not parse it.
   if (typeof body !== 'object' || body === null || !(Symbol.asyncIterator in body)) return;
   let length = 0;
   for await (const piece of body as Body) {
@@ -118,7 +118,7 @@ async function* counted(
   }
 }
 
-/** A response of gRPC-Web with the slices as its message, compressed as connect-node would. */
+/** Returns a response of gRPC-Web with the slices as its message, compressed as connect-node would do it. */
 async function inSlices(
   answer: UniversalServerResponse,
   { scope, sending }: NodeCall,
@@ -136,7 +136,7 @@ async function inSlices(
 const asText = (header: string | readonly string[] | undefined) =>
   header === undefined ? null : String(header);
 
-/** The frames of a response, the first replaced. */
+/** Yields the frames of a response with `first` in place of the first one. */
 async function* withFirst(first: Uint8Array, frames: Body | undefined): AsyncGenerator<Uint8Array> {
   yield first;
   let isReplaced = false;

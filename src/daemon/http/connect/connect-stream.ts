@@ -21,22 +21,22 @@ import type { Rpc } from './rpc.ts';
 import { Sending } from './sending.ts';
 
 /**
- * Bytes of output per write. The kernel's cost per byte falls with the size of a write: at 1 MiB it is a third of that
- * at 64 KiB. JSON is copied once more, which is faster when the batch fits into the CPU cache.
+ * About so many bytes of output go into one write, because large writes take less CPU per byte. A batch of JSON is smaller, so
+ * that it fits into the CPU cache when it is copied.
  */
 const BATCH_BYTES: Record<Codec, number> = { binary: 1024 * 1024, json: 128 * 1024 };
-/** The same while clients leave much unread. */
+/** Batches are this small while clients leave much unread. */
 const SMALL_BATCH_BYTES = 32 * 1024;
 
 const CONTENT_TYPE = /^application\/connect\+(json|proto) *(?:;.*)?$/i;
 
-/** The codec of a streaming request in the Connect protocol; null for any other. */
+/** Returns the codec of a streaming request in the Connect protocol; null for any other content type. */
 export function streamCodecOf(contentType: string): Codec | null {
   const type = CONTENT_TYPE.exec(contentType)?.[1]?.toLowerCase();
   return type === undefined ? null : type === 'json' ? 'json' : 'binary';
 }
 
-/** The batch encoded last. */
+/** A batch of frames, and what it was encoded from. */
 interface Encoded {
   readonly stream: unknown;
   readonly events: unknown;
@@ -44,22 +44,22 @@ interface Encoded {
   readonly isLast: boolean;
 }
 
-/** Serves all streams in the Connect protocol; they share encoded batches and buffers. */
+/** Serves all event streams in the Connect protocol. They share encoded batches and buffers. */
 export class StreamServer {
-  /** Batches for reuse. */
+  /** These batches can be reused. */
   readonly #spare: FrameBatch[] = [];
-  /** Several readers of a process take the same array of events in turn: it is encoded once. */
+  /** The batches that were encoded last. All readers of a process take the same array of events, which is encoded once. */
   readonly #recent: Record<Codec, Encoded | null> = { json: null, binary: null };
   readonly #unread: Unread;
   /** The last frame of a stream without an error. */
   readonly #end = endOfStream(null);
 
-  /** `unread` bounds what the kernel has not taken yet, of all streams together. */
+  /** `unread` limits the bytes of all streams that the kernel has not taken yet. */
   constructor(unread: Unread) {
     this.#unread = unread;
   }
 
-  /** A stream as an RPC. */
+  /** Returns the RPC of a stream. */
   rpc(stream: EventStream): Rpc {
     const { method, ignoreUnknownFields } = stream;
     return {
@@ -73,8 +73,8 @@ export class StreamServer {
   }
 
   /**
-   * Serves a stream: encodes each event once for all readers, writes queued events together, and takes events from the
-   * feed only after the kernel has taken the previous batch. Resolves with the error that ended the stream, or null.
+   * Serves a stream. Encodes each event once for all readers, writes queued events together, and takes further events from the
+   * feed only when the kernel has taken the previous batch. Resolves with the error that ended the stream, or null.
    */
   async serve(stream: EventStream, call: CallScope, codec: Codec): Promise<unknown> {
     const { response } = call;
@@ -92,7 +92,7 @@ export class StreamServer {
     return error;
   }
 
-  /** Drops all buffers that are not in flight, to keep them out of a snapshot. */
+  /** Drops all buffers that are not being sent, to keep them out of a snapshot. */
   dropBuffers(): void {
     for (const codec of ['json', 'binary'] as const) {
       this.#recent[codec]?.batch.release();
@@ -107,7 +107,7 @@ export class StreamServer {
     sending.onStall(() => feed.stalled?.());
     const batchBytes = () => (this.#unread.isScarce ? SMALL_BATCH_BYTES : BATCH_BYTES[codec]);
     using taking = new EventBatches(feed, call, batchBytes);
-    // Each is awaited: readers of a process take turns, and each batch is encoded once.
+    // The loop awaits each batch, so that the readers of a process take turns and share the encoded batch.
     for (let events = await taking.next(); events !== null; events = await taking.next()) {
       const { batch, isLast } = this.#encode(stream, events, codec);
       const sent = batch.send(call.response, isLast);
@@ -118,7 +118,7 @@ export class StreamServer {
     }
   }
 
-  /** `late`: a keepalive. The last batch also has the end of the stream, so that both are one write. */
+  /** Encodes events; `late` stands for a keepalive. The last batch includes the end of the stream, which saves a write. */
   #encode(stream: EventStream, events: readonly unknown[] | 'late', codec: Codec): Encoded {
     const last = this.#recent[codec];
     if (last?.stream === stream && last.events === events) return last;
@@ -136,7 +136,7 @@ export class StreamServer {
   }
 }
 
-/** Opens the feed that a request asks for. Of the request, which may have megabytes, nothing is kept after that. */
+/** Opens the feed that a request asks for. Keeps nothing of the request, which may have megabytes. */
 async function open(stream: EventStream, call: CallScope, codec: Codec): Promise<Feed<unknown>> {
   const { headers } = call.request;
   const timeoutMs = timeoutOf(headers);
@@ -148,7 +148,7 @@ async function open(stream: EventStream, call: CallScope, codec: Codec): Promise
   return stream.open(message, call, timeoutMs);
 }
 
-/** The single message of the request. */
+/** Returns the single message of the request, decompressed. */
 async function unwrap(body: Buffer, encoding: string | string[] | undefined): Promise<Buffer> {
   const length = body.length >= ENVELOPE_BYTES ? body.readUInt32BE(1) : -1;
   if (body.length !== ENVELOPE_BYTES + length) {
@@ -160,7 +160,7 @@ async function unwrap(body: Buffer, encoding: string | string[] | undefined): Pr
   const payload = body.subarray(ENVELOPE_BYTES);
   if (((body[0] ?? 0) & COMPRESSED_FLAG) === 0) return payload;
   if (encoding !== 'gzip') {
-    const text = `unknown compression '${encoding ?? ''}': supported encodings are gzip`;
+    const text = `unknown compression '${encoding ?? ''}': use gzip or none`;
     throw new EnvdError('unimplemented', text);
   }
   try {
@@ -172,7 +172,7 @@ async function unwrap(body: Buffer, encoding: string | string[] | undefined): Pr
   }
 }
 
-/** The end-of-stream frame: the error, or an empty object. */
+/** Returns the frame that ends a stream. `error` is null if there was none. */
 export function endOfStream(error: unknown): Buffer {
   return frameOf(END_STREAM_FLAG, Buffer.from(endOfStreamJson(error)));
 }

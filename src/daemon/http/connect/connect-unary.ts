@@ -19,14 +19,14 @@ import { DECOMPRESSED_LIMIT_BYTES, REQUEST_LIMIT_BYTES, readBody, timeoutOf } fr
 import type { Rpc } from './rpc.ts';
 import { Sending } from './sending.ts';
 
-/** Smaller answers are not counted: their sum is bounded by the number of connections. */
+/** Smaller answers are not counted, because the limit of connections limits their sum. */
 const COUNTED_BYTES = 64 * 1024;
-/** Smaller answers in slices are joined, so that they are one write. */
+/** The slices of a smaller answer are joined, which makes them one write. */
 const JOINED_BYTES = 64 * 1024;
 
 const CONTENT_TYPE = /^application\/(json|proto)(?: *; *charset=utf-?8)?$/i;
 
-/** The codec of a unary request in the Connect protocol; null for any other. */
+/** Returns the codec of a unary request in the Connect protocol; null for any other content type. */
 export function unaryCodecOf(contentType: string): Codec | null {
   if (contentType === 'application/json') return 'json';
   const type = CONTENT_TYPE.exec(contentType)?.[1]?.toLowerCase();
@@ -38,16 +38,15 @@ export interface MessageOptions {
   /** Whether unknown JSON properties are ignored or refused. */
   readonly ignoreUnknownFields: boolean;
   /**
-   * Whether what a handler returns is its own JSON: strings, 32-bit numbers and messages in the order of their field
-   * numbers, without members that have their default. protobuf-es takes some microseconds to build a message and to
-   * write its JSON.
+   * Whether JSON.stringify() encodes what a handler returns, which is faster than protobuf-es. Then members must be strings,
+   * 32-bit numbers or messages, in the order of their field numbers, and absent if they have their default value.
    */
   readonly isOwnJson: boolean;
 }
 
 /**
- * What a handler returns: the response, or one that may be large as messages with a part of its one list each. Those are
- * encoded one by one, so that the event loop turns in between.
+ * A handler returns the response. A response with one list that may be long is returned as several messages with a part of the
+ * list each. They are encoded one by one, so that the event loop serves others in between.
  */
 type HandlerResult<Output extends DescMessage> =
   | MessageInitShape<Output>
@@ -67,7 +66,7 @@ export function unaryRpc<Input extends DescMessage, Output extends DescMessage>(
 ): UnaryRpc {
   const encode = (output: MessageInitShape<Output>, codec: Codec) =>
     isOwnJson && codec === 'json' ? JSON.stringify(output) : encoded(method.output, output, codec);
-  /** Serves as connect-node would, at a third of the CPU: without its adapters between Node's streams, fetch and iterables. */
+  // This serves as connect-node would, but takes less CPU, as it needs no adapters between Node's streams, fetch and iterables.
   const answer = async (call: CallScope, codec: Codec) => {
     const { headers } = call.request;
     call.expireAfter(timeoutOf(headers), 'the operation timed out');
@@ -117,7 +116,7 @@ function encoded<Output extends DescMessage>(
   return codec === 'json' ? toJsonString(schema, message) : toBinary(schema, message);
 }
 
-/** Encodes slices of a message, byte for byte as the whole. */
+/** Encodes slices of a message. The bytes are those of the whole message. */
 async function encodeSlices<Output extends DescMessage>(
   schema: Output,
   slices: AsyncIterable<MessageInitShape<Output>>,
@@ -128,7 +127,7 @@ async function encodeSlices<Output extends DescMessage>(
   for await (const slice of slices) {
     call.throwIfAborted();
     const part = encoded(schema, slice, codec);
-    // Concatenated protobuf messages are one message, with the elements of all.
+    // Concatenated protobuf messages are one message with the elements of all of them.
     if (typeof part === 'string') addToList(chunks, part);
     else chunks.push(Buffer.from(part));
   }
@@ -142,7 +141,7 @@ function isSliced<Output extends DescMessage>(
   return Symbol.asyncIterator in response;
 }
 
-/** Adds the elements of `text`, which is `{"name":[…]}`, or `{}` for an empty list. */
+/** Adds the elements of a list. `text` is `{"name":[…]}`, or `{}` for an empty list. */
 function addToList(chunks: Buffer[], text: string): void {
   const start = text.indexOf('[');
   if (start < 0) return;
@@ -152,7 +151,7 @@ function addToList(chunks: Buffer[], text: string): void {
 
 type Coding = Compression | null;
 
-/** The compression of the request and of the response. Throws `unimplemented` for an unknown one of the request. */
+/** Returns the compression of the request and of the response. Throws `unimplemented` if that of the request is unknown. */
 function codingsOf(headers: IncomingHttpHeaders): { readonly request: Coding; readonly response: Coding } {
   const { 'content-encoding': requested = null, 'accept-encoding': accepted = null } = headers;
   if (requested === null && accepted === null) return { request: null, response: null };
@@ -169,7 +168,7 @@ async function readRequest(call: CallScope, codec: Codec, coding: Coding): Promi
   return Buffer.from(message.buffer, message.byteOffset, message.length);
 }
 
-/** Sends an encoded message; a large one counts until it has been taken. */
+/** Sends an encoded message. A large one counts as unread until the response is closed. */
 async function respond(
   call: CallScope,
   codec: Codec,

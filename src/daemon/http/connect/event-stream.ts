@@ -7,10 +7,10 @@ import { failedCall, nodeCallOf } from './connect-node.ts';
 import type { FrameBatch } from './frame-batch.ts';
 import { keepaliveMsOf } from './request.ts';
 
-/** Size of a batch for connect-node, in bytes. */
+/** connect-node gets batches of about so many bytes. */
 const BATCH_BYTES = 128 * 1024;
 
-/** A server-streaming RPC: opens a feed of events and converts events to messages. */
+/** A server-streaming RPC. It opens a feed of events and converts events to messages. */
 export interface EventStream<
   Event = unknown,
   Input extends DescMessage = DescMessage,
@@ -19,29 +19,29 @@ export interface EventStream<
   readonly method: DescMethodServerStreaming<Input, Output>;
   /** Whether unknown JSON properties are ignored or refused. */
   readonly ignoreUnknownFields: boolean;
-  /** Whether `open` applies the timeout itself (Start: to the process); otherwise it ends the stream. */
+  /** Whether `open` applies the timeout itself, as Start does to the process. Otherwise the timeout ends the stream. */
   readonly ownsTimeout: boolean;
-  /** `timeoutMs`: that of the request, or null. */
+  /** Opens the feed. `timeoutMs` is the timeout of the request; null: there is none. */
   open(request: MessageShape<Input>, call: CallScope, timeoutMs: number | null): Promise<Feed<Event>>;
   message(event: Event): MessageShape<Output>;
   /** Adds the event to `batch` as one frame. */
   addFrame(event: Event, codec: Codec, batch: FrameBatch): void;
-  /** Whether the stream ends with this event. */
+  /** Returns whether the stream ends with this event. */
   isLast(event: Event): boolean;
   readonly keepalive: MessageShape<Output>;
 }
 
 /**
- * Takes events from a feed in batches of about `batchBytes()`, and asks for a keepalive after an interval without events.
- * Disposes of the feed, which does not affect its source.
+ * Takes events from a feed in batches of about `batchBytes()`, and asks for a keepalive after an interval without events. When it
+ * is disposed of, it disposes of the feed, whose source continues.
  */
 export class EventBatches<Event> implements Disposable {
   readonly #feed: Feed<Event>;
   readonly #call: CallScope;
   readonly #batchBytes: () => number;
-  /** What is waited for since before a keepalive. */
+  /** The events that were being waited for when a keepalive became due. */
   #pending: Promise<Taken<Event>> | null = null;
-  /** One for all waits of the stream. */
+  /** All waits of the stream share this timer. */
   #timer: NodeJS.Timeout | null = null;
   #late: () => void = () => {};
 
@@ -52,8 +52,8 @@ export class EventBatches<Event> implements Disposable {
   }
 
   /**
-   * The next events, null after the last, `late` for a keepalive; a promise only when it has to wait. Throws the reason
-   * when the call is aborted.
+   * Returns the next events, null after the last one, or `late` when a keepalive is due. Returns a promise only when it has to
+   * wait. Throws the reason when the call is aborted.
    */
   next(): Taken<Event> | Promise<Taken<Event> | 'late'> {
     this.#call.throwIfAborted();
@@ -79,7 +79,7 @@ export class EventBatches<Event> implements Disposable {
   }
 }
 
-/** The messages of a stream for connect-node, which serves the other protocols (gRPC-Web). */
+/** Yields the messages of a stream for connect-node, which serves the other protocols. */
 export async function* messagesOf(
   stream: EventStream,
   request: MessageShape<DescMessage>,

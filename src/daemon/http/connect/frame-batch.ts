@@ -1,23 +1,23 @@
 import type { ServerResponse } from 'node:http';
 
 /**
- * Size of the buffer of a batch: enough for a full batch of small frames in either codec. Frames that do not fit are
- * allocated separately. Unused pages of the buffer are not resident.
+ * The buffer of a batch has room for a full batch of small frames in either codec. Frames that do not fit are allocated
+ * separately. Unused pages of the buffer take no memory.
  */
 const BUFFER_BYTES = 1088 * 1024;
 /** Parts of at least this size are written without being copied into the buffer. */
 const REFERENCE_BYTES = 8 * 1024;
-/** Maximum number of batches in a pool; usually few are in flight. */
+/** A pool keeps at most so many batches, because few are usually being sent at a time. */
 const SPARE_LIMIT = 4;
 
 /**
- * Frames that are written together, to one or several readers. Small ones are copied into a buffer, large ones
- * referenced. The buffer is reused when the kernel has taken the bytes, so that streams produce no garbage.
+ * Frames that are written together, to one or several readers. Small frames are copied into a buffer, large ones are referenced.
+ * The buffer is reused when the kernel has taken the bytes, so that streams produce no garbage.
  */
 export class FrameBatch {
   readonly #buffer = Buffer.allocUnsafeSlow(BUFFER_BYTES);
   #parts: Uint8Array[] = [];
-  /** The range of the buffer that has been filled but is not in `#parts` yet. */
+  /** This range of the buffer was filled, but is not in `#parts` yet. */
   #begin = 0;
   #end = 0;
   #holders = 0;
@@ -27,12 +27,12 @@ export class FrameBatch {
     this.#pool = pool;
   }
 
-  /** Takes an empty batch from a pool. It returns there after its last `release` and its last `send`. */
+  /** Takes an empty batch from a pool. The batch returns there after its last `release` and its last `send`. */
   static take(pool: FrameBatch[]): FrameBatch {
     return pool.pop() ?? new FrameBatch(pool);
   }
 
-  /** Appends `length` uninitialised bytes, to be filled before the batch is sent. */
+  /** Appends and returns `length` uninitialized bytes, which the caller fills before it sends the batch. */
   allocate(length: number): Buffer {
     if (length > BUFFER_BYTES - this.#end) {
       const own = Buffer.allocUnsafe(length);
@@ -51,7 +51,7 @@ export class FrameBatch {
   }
 
   /**
-   * Writes all frames and, if `isLast`, ends the response. Returns null if the kernel has taken them already, else a
+   * Writes all frames, and ends the response if `isLast`. Returns null if the kernel has taken the bytes already, and otherwise a
    * promise that resolves when it has.
    */
   send(response: ServerResponse, isLast = false): Promise<void> | null {
@@ -68,7 +68,7 @@ export class FrameBatch {
     response.cork();
     this.#parts.forEach((part, index) => {
       if (index < this.#parts.length - 1) response.write(part);
-      // Node may never call back after a disconnect: the batch is then garbage-collected instead of reused.
+      // After a disconnect, Node may never call back. The batch is then garbage-collected instead of reused.
       else response.write(part, onTaken);
     });
     if (isLast) response.end();
@@ -77,7 +77,7 @@ export class FrameBatch {
       waiting = Promise.withResolvers<void>();
       return waiting.promise;
     }
-    // Node calls back only after all microtasks, many batches later.
+    // Node calls back only after all microtasks, which may send many batches before.
     onTaken();
     return null;
   }

@@ -2,10 +2,10 @@ import type { DescField, DescMessage, MessageShape } from '@bufbuild/protobuf';
 import { reflect } from '@bufbuild/protobuf/reflect';
 import { EnvdError } from '../../../base/errors.ts';
 
-/** Fields with fewer characters are left to protobuf-es, which takes 14 ns for each. */
+/** protobuf-es decodes fields with fewer characters. */
 const MIN_CHARACTERS = 64 * 1024;
 
-/** The content of a `bytes` field, with the fields on the way to it. */
+/** The content of a `bytes` field, and the fields that lead to it. */
 interface Taken {
   readonly path: readonly DescField[];
   readonly field: DescField;
@@ -13,8 +13,8 @@ interface Taken {
 }
 
 /**
- * Decodes long base64 values of `bytes` fields and takes them out of `json`, the parsed text of a message; native code
- * does that twenty times faster than protobuf-es. Throws `invalid_argument` for a value that is no base64.
+ * Decodes long base64 values of `bytes` fields and takes them out of `json`, the parsed text of a message. Node's native decoder
+ * is much faster than that of protobuf-es. Throws `invalid_argument` for a value that is not base64.
  */
 export function takeLargeBytes(schema: DescMessage, json: unknown, path: readonly DescField[] = []): Taken[] {
   if (typeof json !== 'object' || json === null || Array.isArray(json)) return [];
@@ -29,7 +29,7 @@ export function takeLargeBytes(schema: DescMessage, json: unknown, path: readonl
   });
 }
 
-/** Puts them into the message. */
+/** Puts the decoded values into the message. */
 export function putLargeBytes<Desc extends DescMessage>(
   schema: Desc,
   message: MessageShape<Desc>,
@@ -46,11 +46,11 @@ function isBytes(field: DescField): boolean {
   return field.fieldKind === 'scalar' && field.scalar === 12; // ScalarType.BYTES
 }
 
-/** In the standard or the URL-safe alphabet, as the JSON mapping of protobuf demands. */
+/** Decodes base64 in the standard and the URL-safe alphabet, as the JSON mapping of protobuf requires. */
 function decode(text: string, { name }: DescField): Buffer {
   const bytes = Buffer.from(text, 'base64');
   const length = text.endsWith('==') ? text.length - 2 : text.endsWith('=') ? text.length - 1 : text.length;
-  // Node skips what is no base64.
+  // Node skips characters that are not base64, so the length of the result shows whether there were any.
   if (length % 4 !== 1 && bytes.length === Math.floor((length * 3) / 4)) return bytes;
   throw new EnvdError('invalid_argument', `cannot decode field ${name} from JSON: invalid base64 string`);
 }

@@ -1,4 +1,4 @@
-// Reading the requests of RPCs: user, timeout and keepalive interval in the headers, and the body.
+// Reads the requests of RPCs: the user, the timeout and the keepalive interval in the headers, and the body.
 import type { IncomingHttpHeaders } from 'node:http';
 import { freeAll } from '../../../base/buffers.ts';
 import { EnvdError } from '../../../base/errors.ts';
@@ -8,22 +8,22 @@ import type { CallScope } from '../admission/call-scope.ts';
 import { nameIn } from '../admission/identity.ts';
 import type { Codec } from './codec.ts';
 
-/** The maximum of setTimeout, almost 25 days. */
+/** setTimeout() takes at most this time, which is almost 25 days. */
 const MAX_TIMER_MS = 0x7fffffff;
 /**
- * Maximum size of a request message, also after decompression. A binary message is not copied when it is decoded; a JSON
- * text of 16 MiB is decoded within 50 ms.
+ * A request message may have so many bytes. The limit for JSON is lower, because decoding JSON blocks the event loop, whereas
+ * decoding a binary message does not even copy its bytes.
  */
 export const REQUEST_LIMIT_BYTES: Readonly<Record<Codec, number>> = {
   binary: 64 * 1024 * 1024,
   json: 16 * 1024 * 1024,
 };
-/** Maximum size of a message after decompression: a kilobyte may become a megabyte. */
+/** A compressed message may have so many bytes after decompression, because a kilobyte may become a megabyte. */
 export const DECOMPRESSED_LIMIT_BYTES = 4 * 1024 * 1024;
 
 /**
- * The user on whose behalf an RPC runs: from HTTP basic authentication with a name and no password (RFC 7617), otherwise
- * the default user. Throws `unauthenticated` for an unknown user and for another scheme.
+ * Returns the user on whose behalf an RPC runs: the one that HTTP basic authentication names, without a password, or else the
+ * default user. Throws `unauthenticated` for an unknown user and for another scheme. Source: RFC 7617.
  */
 export function callerOf({ request }: CallScope, guest: Guest): User {
   const { authorization } = request.headers;
@@ -36,7 +36,7 @@ function userNameOf(authorization: string): string {
   throw new EnvdError('unauthenticated', "authorization must be 'Basic' with a user name and no password");
 }
 
-/** `Connect-Timeout-Ms`: at most ten digits; null (no limit) when absent or 0. Throws `invalid_argument`. */
+/** Returns `Connect-Timeout-Ms`; null (no limit) when it is absent or 0. Throws `invalid_argument` unless it is 1 to 10 digits. */
 export function timeoutOf(headers: IncomingHttpHeaders): number | null {
   const text = headers['connect-timeout-ms'];
   if (text === undefined) return null;
@@ -46,22 +46,22 @@ export function timeoutOf(headers: IncomingHttpHeaders): number | null {
   return milliseconds === 0 ? null : Math.min(milliseconds, MAX_TIMER_MS);
 }
 
-/** Default interval of keepalive messages. */
+/** The default interval of keepalive messages. */
 const KEEPALIVE_SECONDS = 90;
 
-/** `Keepalive-Ping-Interval` in milliseconds; the default when absent or unusable. */
+/** Returns `Keepalive-Ping-Interval` in milliseconds; the default when it is absent or unusable. */
 export function keepaliveMsOf(headers: IncomingHttpHeaders): number {
   const asked = String(headers['keepalive-ping-interval'] ?? '');
   const seconds = /^\d+$/.test(asked) ? Number(asked) : 0;
   return (seconds > 0 ? Math.min(seconds, Math.trunc(MAX_TIMER_MS / 1000)) : KEEPALIVE_SECONDS) * 1000;
 }
 
-/** Overhead that is counted for each piece of a body. */
+/** Each piece of a body is counted with this overhead. */
 const PIECE_BYTES = 256;
 
 /**
- * Reads the whole body; `call` counts the bytes of a large one. Throws the reason of the abort, `resource_exhausted` when the
- * body is larger than `limit`, `aborted` when the client disconnects.
+ * Reads the whole body. The bytes of a large one count for `call`. Throws `resource_exhausted` when the body is larger than
+ * `limit` bytes, `aborted` when the client disconnects, and the reason when the call is aborted.
  */
 export async function readBody(call: CallScope, limit: number): Promise<Buffer> {
   const { request } = call;
@@ -95,5 +95,5 @@ function joined(pieces: Buffer[]): Buffer {
 }
 
 export function tooLarge(limit: number): EnvdError {
-  return new EnvdError('resource_exhausted', `request is larger than ${limit} bytes`);
+  return new EnvdError('resource_exhausted', `request is larger than ${limit} bytes: send less at a time`);
 }

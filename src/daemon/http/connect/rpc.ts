@@ -3,12 +3,12 @@ import type { ConnectRouter } from '@connectrpc/connect';
 import type { CallScope } from '../admission/call-scope.ts';
 import type { Codec } from './codec.ts';
 
-/** An RPC with its handler, which serves it in each protocol. */
+/** An RPC, whose handler serves it in each protocol. */
 export interface Rpc {
   readonly method: DescMethod;
   /**
-   * Serves a call in Connect's protocol by the daemon's own encoder. Resolves with the error in the response, or null.
-   * Absent: connect-node serves that protocol, too.
+   * Serves a call in Connect's protocol with the daemon's own encoder. Resolves with the error in the response, or null. Without
+   * this function, connect-node serves that protocol too.
    */
   serve?(call: CallScope, codec: Codec): Promise<unknown>;
   /** Adds the RPC to connect-node, which serves the other protocols. */

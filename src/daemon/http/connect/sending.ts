@@ -3,12 +3,12 @@ import type { EnvdError } from '../../../base/errors.ts';
 import { monotonicMs } from '../../../base/monotonic.ts';
 import type { Kept, Unread } from '../../../base/unread.ts';
 
-/** Half of the time after which a client that takes nothing is told to have stalled, in milliseconds. */
+/** A client that takes nothing for twice this time has stalled. */
 const QUIET_MS = 2500;
 
 /**
- * Bytes that a stream has written and the kernel has not taken, counted until the response is closed. Dropping destroys
- * the connection: written bytes cannot be taken back.
+ * Counts bytes that a response has written and the kernel has not taken, until the response is closed. Dropping them destroys the
+ * connection, because written bytes cannot be taken back.
  */
 export class Sending implements Kept {
   readonly #response: ServerResponse;
@@ -22,12 +22,12 @@ export class Sending implements Kept {
     this.#unread = unread;
   }
 
-  /** Why it was dropped, or null. */
+  /** The reason why the response was dropped, or null. */
   get dropped(): EnvdError | null {
     return this.#dropped;
   }
 
-  /** Counts `bytes` until `taken`. */
+  /** Counts `bytes` until `taken` is called or the response is closed. */
   wait(bytes: number): void {
     if (!this.#isCounted) this.#response.once('close', () => this.#unread.set(this, 0));
     this.#isCounted = true;
@@ -35,26 +35,26 @@ export class Sending implements Kept {
     this.#unread.set(this, bytes, true);
   }
 
-  /** The kernel has taken everything. */
+  /** Reports that the kernel has taken everything. */
   taken(): void {
     this.#isWaiting = false;
     if (this.#isCounted) this.#unread.set(this, 0);
   }
 
   /**
-   * Calls `listener` when the client has taken none of the bytes that wait for it for 5 s, and every 2.5 s from then on. Node
-   * tells when a socket was quiet for a time, and starts that time anew, without a word, when some bytes were taken: it was
-   * quiet all along when Node tells twice in a row.
+   * Calls `listener` when the client has taken none of the bytes that wait for it for 5 s, and every 2.5 s after that. Node emits
+   * `timeout` when a socket was quiet for a time; when some bytes were taken meanwhile, it only starts that time again. So the
+   * socket was quiet all along when two events come in a row.
    */
   onStall(listener: () => void): void {
-    let told = Number.NEGATIVE_INFINITY;
+    let quietAt = Number.NEGATIVE_INFINITY;
     this.#response.setTimeout(QUIET_MS);
     this.#response.on('timeout', () => {
       if (!this.#isWaiting) return;
-      const before = told;
-      told = monotonicMs();
+      const before = quietAt;
+      quietAt = monotonicMs();
       this.#response.setTimeout(QUIET_MS);
-      if (told - before < 2 * QUIET_MS) listener();
+      if (quietAt - before < 2 * QUIET_MS) listener();
     });
   }
 

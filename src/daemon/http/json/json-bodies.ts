@@ -4,19 +4,19 @@ import type { CallScope } from '../admission/call-scope.ts';
 import { endUnlessComplete } from '../admission/requests.ts';
 import { type JsonLimits, JsonScanner } from './json-scanner.ts';
 
-/** Maximum number of bodies in flight. */
+/** So many bodies may be received at a time. */
 const OPEN_LIMIT = 16;
-/** Maximum time to receive a body. */
+/** A body must arrive within this time. */
 const TIME_LIMIT_MS = 5000;
 const LINGER = { milliseconds: 1000, bytes: 16 * 1024 * 1024 };
 
 /**
- * Reads JSON bodies of clients that may be unauthorised: bounded in size, number, time and complexity. When too many
- * bodies are in flight, the oldest is refused, so that slow clients cannot lock out others.
+ * Reads JSON bodies of clients that may be unauthorized. It limits their size, number, time and complexity. When too many bodies
+ * are being received, the oldest is refused, so that slow clients cannot lock out others.
  */
 export class JsonBodies {
   readonly #limits: JsonLimits;
-  /** A function for each body in flight that refuses it, the oldest first. */
+  /** For each body that is being received, a function that refuses it. The oldest comes first. */
   readonly #open = new Set<(reason: HttpError) => void>();
 
   constructor(limits: JsonLimits) {
@@ -24,8 +24,8 @@ export class JsonBodies {
   }
 
   /**
-   * Parses the body of a call's request, whatever its content type; undefined when it is empty. Throws `invalid_argument` when it
-   * is not JSON, errors with status 413, 408 or 503 when a limit is reached, and `aborted` when the client disconnects.
+   * Parses the body of a call's request, with any content type. Returns undefined for an empty one. Throws `invalid_argument` when
+   * it is not JSON, an error with status 413, 408 or 503 at a limit, and `aborted` when the client disconnects.
    */
   async read(call: CallScope): Promise<unknown> {
     const { request, response } = call;
@@ -82,10 +82,13 @@ function interrupted(): EnvdError {
 }
 
 function tooSlow(): HttpError {
-  return new HttpError(408, `request body took longer than ${TIME_LIMIT_MS / 1000} s`);
+  return new HttpError(
+    408,
+    `request body took longer than ${TIME_LIMIT_MS / 1000} s: send all of it at once`,
+  );
 }
 
-/** Text received in chunks. Copied into one buffer, because many small chunks would take far more memory. */
+/** Collects text that arrives in chunks. They are copied into one buffer, because many small chunks would take far more memory. */
 class BoundedText {
   readonly #scanner: JsonScanner;
   #bytes = Buffer.alloc(0);

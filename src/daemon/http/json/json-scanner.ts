@@ -2,14 +2,11 @@ import { HttpError } from '../../../base/errors.ts';
 
 /** The limits of a JSON body. */
 export interface JsonLimits {
-  /** Bytes as received, without the large member. */
+  /** The limit of bytes as received, without those of the large member. */
   readonly bytes: number;
   /** A member of the outermost object whose string has a limit of its own, in bytes as received. */
   readonly large: { readonly name: string; readonly bytes: number } | null;
-  /**
-   * Number of objects and arrays. Parsing takes V8 microseconds for each, and more the more there are: half a minute
-   * for 16 MiB of `{},{},…`, but 20 ms for one string of that size.
-   */
+  /** The limit of objects and arrays. Megabytes of `{},{},…` would take V8 seconds to parse, one string of that size a moment. */
   readonly containers: number;
 }
 
@@ -28,9 +25,9 @@ export class JsonScanner {
   #isEscaped = false;
   /** Whether the current string is the value of the large member. */
   #isLarge = false;
-  /** Number of bytes of the current string that match the name of the large member; -1: it does not match. */
+  /** The number of bytes of the current string that match the name of the large member; -1: they do not match. */
   #matched = -1;
-  /** Whether the last name in the outermost object was that of the large member. */
+  /** Whether the last name in the outermost object is that of the large member. */
   #isNamed = false;
   /** The last structural character. */
   #separator: number | undefined = 0;
@@ -85,7 +82,7 @@ export class JsonScanner {
     this.#matched = isMember && !isValue && this.#name.length > 0 ? 0 : -1;
   }
 
-  /** Reads to the end of the string or of the chunk; returns the next position. */
+  /** Reads to the end of the string or of the chunk. Returns the next position. */
   #readString(chunk: Buffer, start: number): number {
     let end = start;
     if (this.#isEscaped) end++;

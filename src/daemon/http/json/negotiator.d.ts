@@ -1,10 +1,10 @@
-/** The used part of negotiator, which has no types of its own. */
+/** negotiator has no types of its own; these are the members that the daemon uses. */
 declare module 'negotiator' {
   export class Negotiator {
     constructor(request: { headers: Readonly<Record<string, string | undefined>> });
-    /** The acceptable ones of `available`, best first; `preferred` orders those of equal quality. */
+    /** Returns the acceptable codings among `available`, best first. `preferred` orders those of equal quality. */
     encodings(available: readonly string[], options?: { preferred?: readonly string[] }): string[];
-    /** As `encodings`, for media types. */
+    /** Returns the acceptable media types among `available`, best first. */
     mediaTypes(available: readonly string[]): string[];
   }
 }

@@ -16,31 +16,30 @@ import {
 import { requirePathLength } from '../../linux/paths/paths.ts';
 import { FREEZE_MODES } from '../../services/pause/freezer.ts';
 
-/** Queries and bodies: read by the routes, described in proto/envd.openapi.yaml. */
+// The routes read these queries and bodies, which proto/envd.openapi.yaml describes.
 
-/** `verbose`: whether it is present, whatever its value. */
 export const HEALTH_QUERY = object({ verbose: presence });
 
 const FILE = {
   path: parameter,
   username: parameter,
   signature: parameter,
-  // Checked with the signature.
+  // The value is checked together with the signature.
   signature_expiration: sent({ type: 'integer', format: 'int64' }),
 };
-/** The parameters that authorise a caller: read before all others. */
+/** These parameters authorize a caller, so they are read before all others. */
 export const CALLER_QUERY = object(FILE);
 
-/** Archives of a directory. */
+/** A directory is downloaded as an archive in one of these formats. */
 const FORMATS = ['tar', 'tar.gz'] as const;
 export type ArchiveFormat = (typeof FORMATS)[number];
 
-/** Whether an archive is asked for, in any format: known before the caller, and the other parameters, are checked. */
+/** Whether the client asks for an archive must be known before the caller is authorized and other parameters are checked. */
 export const ARCHIVE_QUERY = object({ format: presence });
 
 export const DOWNLOAD_QUERY = object({ ...FILE, format: choice(FORMATS, null) });
 
-/** Permission bits as chmod(1) takes them, without set-id bits; null when absent or empty. */
+/** Permission bits as chmod(1) reads them, without set-id bits; null when absent or empty. */
 const permissionBits: Shape<number | null> = {
   schema: { type: 'string', pattern: '^0?[0-7]{3}$' },
   read(value, name) {
@@ -74,7 +73,7 @@ export const COMPOSE_REQUEST = object({
   username: text,
 });
 
-/** An unknown mode is refused instead of replaced: platforms infer the known ones from X-Envd-Version. */
+/** An unknown mode is refused. Platforms infer from X-Envd-Version which modes there are. */
 export const FREEZE_QUERY = object({
   mode: choice(FREEZE_MODES, 'legacy'),
   maxCgroups: positive(512),

@@ -2,7 +2,10 @@ import { BUCKETS, type CallTally, type OperationTally } from '../../../base/http
 
 const NAME = 'envd_call_duration_seconds';
 
-/** The histogram of the durations of calls, as text of Prometheus and of OpenMetrics: the library only makes its own. */
+/**
+ * Returns the histogram of the durations of calls, as text of Prometheus and of OpenMetrics. The library renders only histograms
+ * that it has counted itself.
+ */
 export function callHistogram({ operations }: CallTally): string {
   const lines = [...operations].flatMap(([operation, tally]) => linesOf(JSON.stringify(operation), tally));
   return [`# HELP ${NAME} Duration of calls, by operation.`, `# TYPE ${NAME} histogram`, ...lines, ''].join(
@@ -10,7 +13,7 @@ export function callHistogram({ operations }: CallTally): string {
   );
 }
 
-/** `name`: quoted. Buckets are cumulative. */
+/** Returns the lines of one operation, whose buckets are cumulative. `name` includes its quotes. */
 function linesOf(name: string, { buckets, seconds }: OperationTally): string[] {
   let count = 0;
   const lines = buckets.map((number, index) => {

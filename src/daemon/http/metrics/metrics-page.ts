@@ -7,27 +7,27 @@ export const CONTENT_TYPES = {
   openmetrics: Registry.OPENMETRICS_CONTENT_TYPE,
 } as const;
 
-/** A figure, or one for each set of labels. */
+/** The value of a metric, or a value for each set of labels. */
 export type Values = number | readonly (readonly [labels: Readonly<Record<string, string>>, value: number])[];
 
-/** A metric: a counter if its name ends in `_total`, as names of counters do, else a gauge. */
+/** A metric. It is a counter if its name ends in `_total`, as the names of counters do, and a gauge otherwise. */
 export type Metric = readonly [name: string, help: string, values: Values];
 
-/** The metrics as text, by a registry of the library that is built for each response. */
+/** Renders the metrics as text. Each response uses a new registry of the library. */
 export function renderMetrics(metrics: readonly Metric[], format: TextFormat): Promise<string> {
   const registry = new Registry<RegistryContentType>();
   registry.setContentType(CONTENT_TYPES[format]);
   for (const [name, help, values] of metrics) {
-    const labelled = typeof values === 'number' ? [[{}, values] as const] : values;
-    const options = { name, help, labelNames: Object.keys(labelled[0]?.[0] ?? {}), registers: [] };
+    const labeled = typeof values === 'number' ? [[{}, values] as const] : values;
+    const options = { name, help, labelNames: Object.keys(labeled[0]?.[0] ?? {}), registers: [] };
     const metric = name.endsWith('_total') ? new Counter(options) : new Gauge(options);
-    for (const [labels, value] of labelled) metric.inc(labels, value);
+    for (const [labels, value] of labeled) metric.inc(labels, value);
     registry.registerMetric(metric);
   }
   return registry.metrics();
 }
 
-/** One figure for each name of this label. */
+/** Returns a value for each name of this label. */
 export function by(label: string, counts: Readonly<Record<string, number>>): Values {
   return Object.entries(counts).map(([name, value]) => [{ [label]: name }, value]);
 }

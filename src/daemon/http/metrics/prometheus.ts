@@ -27,10 +27,10 @@ interface Freezing {
   readonly watchdogThaws: number;
 }
 
-/** Where the log goes. */
+/** What the log has counted. */
 export interface LogFigures {
   readonly output: { readonly lost: number };
-  /** Of lines for the collector; null: there is none. */
+  /** The lines that wait for the collector; null: there is no collector. */
   readonly queue: { readonly bytes: number; readonly counts: LineCounts } | null;
 }
 
@@ -59,10 +59,10 @@ export interface DaemonTelemetry {
   };
 }
 
-/** Exports the metrics in Prometheus' text format or in OpenMetrics. The daemon counts in plain numbers. */
+/** Renders the metrics in Prometheus' text format or in OpenMetrics. The daemon counts in plain numbers. */
 export class Exporter {
   readonly #telemetry: DaemonTelemetry;
-  /** Measures each iteration of the loop from now on, without a timer. */
+  /** Measures each iteration of the event loop from now on, without a timer. */
   readonly #loopDelay = monitorEventLoopDelay({ samplePerIteration: true });
 
   constructor(telemetry: DaemonTelemetry) {
@@ -104,9 +104,9 @@ function callMetrics({ calls, places, connections, unread, requests }: DaemonTel
     ['envd_streams', 'Open streams.', places.open],
     ['envd_connections', 'Open connections.', connections.open],
     ['envd_connections_limited_total', limited, by('action', { ...connections.counts })],
-    ['envd_unread_bytes', 'Kept for slow readers.', unread.sum],
+    ['envd_unread_bytes', 'Bytes kept for slow readers.', unread.sum],
     ['envd_readers_dropped_total', 'Readers dropped by --unread-bytes.', unread.dropped],
-    ['envd_request_bytes', 'Kept of requests under way.', requests.sum],
+    ['envd_request_bytes', 'Bytes kept of requests that are being handled.', requests.sum],
     ['envd_requests_dropped_total', 'Requests dropped by --request-bytes.', requests.dropped],
   ];
 }
@@ -125,7 +125,7 @@ function logMetrics({ log: { output, queue } }: DaemonTelemetry): Metric[] {
 function processMetrics({ processes, records }: DaemonTelemetry): Metric[] {
   const { started, ended, output } = processes.counts;
   const running = processes.list().length;
-  const unkept = 'Records for a daemon after a crash that could not be kept.';
+  const unkept = 'Records for the next daemon after a crash that could not be kept.';
   return [
     ['envd_processes_running', 'Running processes that were started by clients.', running],
     ['envd_processes_started_total', 'Processes started.', started],
@@ -135,7 +135,7 @@ function processMetrics({ processes, records }: DaemonTelemetry): Metric[] {
   ];
 }
 
-/** Only what the kernel tells. */
+/** Returns the figures that the kernel reports; others are left out. */
 function workloadMetrics({ cgroups }: DaemonTelemetry): Metric[] {
   const memory = [cgroups.user, cgroups.ptys].flatMap((cgroup) =>
     cgroup ? [[basename(cgroup.path), workloadMemory(cgroup.path)] as const] : [],
@@ -157,7 +157,7 @@ function workloadMetrics({ cgroups }: DaemonTelemetry): Metric[] {
 }
 
 function fileMetrics({ watcher, uploads, downloads }: DaemonTelemetry): Metric[] {
-  const rescans = 'Rescan events taken by readers, each for dropped events.';
+  const rescans = 'Rescan events that readers took because other events were dropped.';
   const sent = 'Bytes sent for downloads, including headers.';
   return [
     ['envd_watches', 'Open watches.', watcher.open],
@@ -180,8 +180,12 @@ function pauseMetrics({ freezer, filesystemFreezer, collapser }: DaemonTelemetry
     ['envd_pause_operations_total', 'Successful operations before a pause.', figures('count')],
     ['envd_pause_operation_seconds_total', total, figures('seconds')],
     ['envd_pause_operation_last_seconds', last, figures('lastSeconds')],
-    ['envd_frozen', 'Whether it is frozen: 1, or 0.', by('what', frozen)],
-    ['envd_watchdog_thaws_total', 'Thaws because nobody else did.', by('what', thaws)],
+    ['envd_frozen', '1 while it is frozen, otherwise 0.', by('what', frozen)],
+    [
+      'envd_watchdog_thaws_total',
+      'Thaws by the watchdog, because no call thawed in time.',
+      by('what', thaws),
+    ],
   ];
 }
 

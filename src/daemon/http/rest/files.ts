@@ -23,9 +23,9 @@ import { isUpload, metadataOf, unsupportedType, uploadedParts } from './files/up
 
 const COMPOSE_LIMITS = { bytes: 1024 * 1024, large: null, containers: 16 };
 
-/** Buffers of one upload, in bytes: pieces that wait for the disk, a parser, a decoder. */
+/** One upload keeps about so many bytes in buffers, for the disk, a parser and a decoder. */
 const UPLOAD_BYTES = 256 * 1024;
-/** Buffers of all uploads beyond that; an upload that finds room writes larger batches. */
+/** All uploads together may keep so many bytes more. An upload that finds room writes larger batches. */
 const ROOM_BYTES = 32 * 1024 * 1024;
 
 /** Registers download and upload of files, and `/files/compose`, which concatenates files. */
@@ -71,7 +71,7 @@ function uploadRoute(app: FastifyInstance, files: FileServices): void {
   app.route({
     method: 'POST',
     url: '/files',
-    // Checked before Fastify does, which refuses malformed content types with errors of its own.
+    // This comes before Fastify's own check, which refuses malformed content types with errors of another shape.
     onRequest: async (request, reply) => {
       if (isUpload(request) || isArchive(request)) return;
       admit(request, reply);
@@ -80,7 +80,7 @@ function uploadRoute(app: FastifyInstance, files: FileServices): void {
     handler: async (request, reply) => {
       const { durable, change, path, user } = admit(request, reply);
       const target = files.resolve(user, path);
-      // Otherwise each part of a form names its own.
+      // Without a path in the query, each part of a form names its own file.
       if (path !== '') request.call.subject = { path: target };
       const signal = request.call.transfer(UPLOAD_BYTES);
       request.call.askForBody();
@@ -109,7 +109,7 @@ function composeRoute(app: FastifyInstance, files: FileServices): void {
   });
 }
 
-/** Fastify leaves what it cannot decode as it is: a file would get another name than was meant. */
+/** Throws for a query that Fastify could not decode and would pass on as it is: a file would get a wrong name. */
 function requireDecodable(url: string): void {
   try {
     decodeURIComponent(url);
@@ -118,7 +118,7 @@ function requireDecodable(url: string): void {
   }
 }
 
-/** The file, and what tells who calls. */
+/** Returns the file that a request names, and what authorizes its caller. */
 function callerOf(request: FastifyRequest): FileQuery {
   requireDecodable(request.raw.url ?? '');
   const query = CALLER_QUERY.read(request.query, '');

@@ -11,7 +11,7 @@ import { HEALTH_QUERY } from '../json/queries.ts';
 import type { TextFormat } from '../metrics/metrics-page.ts';
 import type { DaemonTelemetry } from '../metrics/prometheus.ts';
 
-/** Registers `/health`, which needs no token; with the query parameter `verbose`, whatever its value, it does. */
+/** Registers `/health`. It needs no token, unless the query parameter `verbose` is present. */
 export function healthRoutes(app: FastifyInstance, health: Health, guest: Guest): void {
   app.get('/health', (request, reply) => {
     if (!HEALTH_QUERY.read(request.query, '').verbose) return reply.code(204).send();
@@ -43,7 +43,7 @@ export function metricsRoutes(
   metrics: MetricsReader,
   telemetry: DaemonTelemetry,
 ): void {
-  // Most daemons are never scraped: the library is loaded at the first request.
+  // The first request loads the library, because most daemons are never scraped.
   const exporter = loadedOnce(async () => new (await import('../metrics/prometheus.ts')).Exporter(telemetry));
   app.get('/metrics', async (request, reply) => {
     reply.header('vary', 'Accept');
@@ -54,7 +54,7 @@ export function metricsRoutes(
   });
 }
 
-/** The preferred text format; null: JSON, also when the client accepts none of the available types. */
+/** Returns the text format that the client prefers; null: JSON, also when the client accepts none of the available types. */
 function textFormatOf({ headers }: FastifyRequest): TextFormat | null {
   const negotiator = new Negotiator({ headers: { accept: headers.accept } });
   const best = negotiator.mediaTypes([JSON_TYPE, ...Object.keys(TEXT_FORMATS)])[0] ?? JSON_TYPE;

@@ -6,10 +6,10 @@ import { INIT_REQUEST } from '../../services/init/init-request.ts';
 import { ignoreContentType } from '../admission/requests.ts';
 import { JsonBodies } from '../json/json-bodies.ts';
 
-/** Strict, because the token is in the body: callers are not authorised before it has been read. */
+/** The limits are strict because the token is in the body, so that callers are not authorized before it was read. */
 const LIMITS = {
   bytes: 64 * 1024,
-  // Mozilla's complete bundle has 220 KiB.
+  // Complete bundles of certificate authorities have about 220 KiB.
   large: { name: 'caBundle', bytes: 512 * 1024 },
   containers: 512,
 };
@@ -40,17 +40,17 @@ export function initRoutes(app: FastifyInstance, init: Init, logger: Logger): vo
 
 const MEMBERS = Object.keys(INIT_REQUEST.schema.properties ?? {});
 
-/** Names that are kept or logged, and characters of each line. */
+/** So many unknown names are logged, and so many characters of each. */
 const MOST_UNKNOWN = 64;
 
-/** Returns a function that logs each unknown member of bodies once; a newer platform may send them. */
+/** Returns a function that logs each unknown member of bodies once. A newer platform may send such members. */
 function unknownMembers(logger: Logger): (names: readonly string[]) => void {
   const named = new Set<string>();
   return (names) => {
     for (const name of names) {
       if (MEMBERS.includes(name) || named.has(name) || named.size >= MOST_UNKNOWN) continue;
       named.add(name);
-      logger.warn({ member: name.slice(0, MOST_UNKNOWN) }, 'unknown member of /init is ignored');
+      logger.warn({ member: name.slice(0, MOST_UNKNOWN) }, 'ignored an unknown member of a body for /init');
     }
   };
 }

@@ -5,10 +5,10 @@ import type { Freezer } from '../../services/pause/freezer.ts';
 import { ignoreBody } from '../admission/requests.ts';
 import { FREEZE_QUERY } from '../json/queries.ts';
 
-/** The limit of `maxCgroups`, the number of cgroups that a freeze visits. */
+/** A freeze visits at most so many cgroups, whatever `maxCgroups` says. */
 const LIMIT_OF_MAX_CGROUPS = 8192;
 
-/** Registers `/freeze` and `/unfreeze`: stop the workload before a pause, and undo that when the pause has failed. */
+/** Registers `/freeze`, which stops the workload before a pause, and `/unfreeze`, which undoes that when the pause has failed. */
 export function freezeRoutes(app: FastifyInstance, freezer: Freezer): void {
   app.post('/freeze', { onRequest: ignoreBody }, async (request, reply) => {
     const query = FREEZE_QUERY.read(request.query, '');
@@ -22,7 +22,7 @@ export function freezeRoutes(app: FastifyInstance, freezer: Freezer): void {
   });
 }
 
-/** Registers `/fsfreeze` and `/fsthaw`: block writes to the guest's root file system for a snapshot. */
+/** Registers `/fsfreeze`, which blocks writes to the guest's root file system for a snapshot, and `/fsthaw`, which ends that. */
 export function fsfreezeRoutes(app: FastifyInstance, freezer: FilesystemFreezer): void {
   app.post('/fsfreeze', { onRequest: ignoreBody }, async (_request, reply) => {
     await freezer.freeze();
@@ -34,7 +34,7 @@ export function fsfreezeRoutes(app: FastifyInstance, freezer: FilesystemFreezer)
   });
 }
 
-/** Registers `/collapse`: compacts the memory of the daemon before a snapshot. Cancelled when the client disconnects. */
+/** Registers `/collapse`, which compacts the memory of the daemon before a snapshot. It stops when the client disconnects. */
 export function collapseRoutes(app: FastifyInstance, collapser: Collapser): void {
   app.post('/collapse', { onRequest: ignoreBody }, ({ call }) => collapser.collapse(call.signal));
 }

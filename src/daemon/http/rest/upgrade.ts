@@ -5,8 +5,8 @@ import type { Upgrade } from '../../services/handover/upgrade.ts';
 import { ignoreContentType } from '../admission/requests.ts';
 
 /**
- * Registers `/upgrade`: the daemon replaces itself by the program now at its path. A body is refused: some platforms send the program
- * in it, and must not take it for installed.
+ * Registers `/upgrade`, with which the daemon replaces itself by the program that is now at its path. A body is refused, because
+ * platforms that send a program in it must not believe that it was installed.
  */
 export function upgradeRoutes(app: FastifyInstance, upgrade: Upgrade): void {
   app.post('/upgrade', { onRequest: ignoreContentType }, async ({ raw }, reply) => {
@@ -16,14 +16,14 @@ export function upgradeRoutes(app: FastifyInstance, upgrade: Upgrade): void {
       throw new EnvdError('invalid_argument', text);
     }
     const replace = await upgrade.prepare();
-    // When the response has been sent, or its client has gone.
+    // The daemon replaces itself when the response was sent, or its client has disconnected.
     if (reply.raw.destroyed) replace();
     else reply.raw.once('close', replace);
     return reply.code(202).send();
   });
 }
 
-/** RFC 9112, section 6: a request without these headers has none. */
+/** Returns whether a request has a body: it has none without these headers. Source: RFC 9112, section 6. */
 function hasBody({ headers }: IncomingMessage): boolean {
   return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
 }

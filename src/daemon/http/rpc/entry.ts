@@ -13,7 +13,7 @@ const SECOND = 1_000_000_000n;
 
 /** Converts an entry to its message. */
 export function entryToMessage(entry: Entry): EntryInfo {
-  // Timestamp: nanoseconds are never negative, also before 1970.
+  // The nanoseconds of a Timestamp are never negative, even before 1970.
   const nanos = ((entry.modifiedNs % SECOND) + SECOND) % SECOND;
   return create(EntryInfoSchema, {
     name: entry.name,

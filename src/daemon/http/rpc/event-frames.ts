@@ -1,5 +1,4 @@
-// Frames that are encoded by hand, because protobuf-es takes too long. StartResponse and ConnectResponse have the same
-// encoding.
+// Encodes the most frequent frames by hand, because protobuf-es is slow. StartResponse and ConnectResponse have the same encoding.
 import { EndReasonSchema } from '../../../gen/process/process_pb.js';
 import { native } from '../../linux/system/native.ts';
 import type {
@@ -12,7 +11,7 @@ import { type Codec, ENVELOPE_BYTES, frameOf, writeEnvelope } from '../connect/c
 import type { FrameBatch } from '../connect/frame-batch.ts';
 import { REASON } from './process-messages.ts';
 
-/** Adds the frame of a data event: these are by far the most frequent messages. */
+/** Adds the frame of an output event, by far the most frequent message. */
 export function addOutputFrame(event: OutputEvent, codec: Codec, batch: FrameBatch): void {
   if (codec === 'json') addJsonFrame(event, batch);
   else addBinaryFrame(event, batch);
@@ -26,17 +25,17 @@ function addJsonFrame({ stream, bytes }: OutputEvent, batch: FrameBatch): void {
   const frame = batch.allocate(ENVELOPE_BYTES + length);
   let at = writeEnvelope(frame, 0, length);
   at += frame.write(head, at, 'latin1');
-  // Base64 strings would be garbage; collecting them would take a third of a stream's time (test/bench/stream.ts).
+  // A base64 string would become garbage, and collecting it would take much of a stream's time (test/bench/stream.ts).
   at += native.encodeBase64(bytes, frame, at);
   frame.write(JSON_TAIL, at, 'latin1');
 }
 
-/** The length of the text, padding included. Source: RFC 4648, section 4. */
+/** Returns the length of the text, including padding. Source: RFC 4648, section 4. */
 function base64Length(bytes: Buffer): number {
   return Math.ceil(bytes.length / 3) * 4;
 }
 
-// Field number << 3 | wire type 2 (length-delimited): event = 1 of the response, data = 2 of ProcessEvent.
+// A tag is the field number << 3 | wire type 2 (length-delimited). `event` is field 1 of the response, `data` field 2 of ProcessEvent.
 const EVENT_TAG = 0x0a;
 const DATA_TAG = 0x12;
 const OUTPUT_TAG: Record<OutputStream, number> = { stdout: 0x0a, stderr: 0x12, pty: 0x1a };
@@ -45,7 +44,7 @@ function addBinaryFrame({ stream, bytes }: OutputEvent, batch: FrameBatch): void
   const output = 1 + varintLength(bytes.length) + bytes.length;
   const data = 1 + varintLength(output) + output;
   const event = 1 + varintLength(data) + data;
-  // Everything before the bytes, which are at the end of the innermost message.
+  // The head is everything before the bytes, which are at the end of the innermost message.
   const head = batch.allocate(ENVELOPE_BYTES + event - bytes.length);
   let at = writeEnvelope(head, 0, event);
   at = writeHeader(head, at, EVENT_TAG, data);
@@ -68,8 +67,8 @@ function writeHeader(frame: Buffer, offset: number, tag: number, length: number)
 }
 
 /**
- * The frame of the first or last event of a process in JSON: every start has both, and the general encoder takes 15 µs
- * for each. Null for other events.
+ * Returns the frame of a start or end event in JSON; null for other events. Every process has both, and the general encoder is
+ * slow.
  */
 export function jsonFrame(event: ProcessEvent): Buffer | null {
   if (event.type === 'end') return frame({ end: endValue(event) });
@@ -81,7 +80,7 @@ function frame(event: object): Buffer {
   return frameOf(0, Buffer.from(JSON.stringify({ event })));
 }
 
-/** Without properties that have their default, as in proto3's JSON; JSON.stringify omits undefined ones. */
+/** Returns an end event as in proto3's JSON: properties with their default value are undefined, and JSON.stringify() omits them. */
 function endValue({ exitCode, exited, status, error, reason, signal, usage }: EndEvent) {
   return {
     exitCode: exitCode || undefined,

@@ -21,14 +21,14 @@ export interface FilesystemDependencies {
   readonly gate: WriteGate;
 }
 
-/** The interface forbids unknown properties. */
+/** The interface forbids unknown properties in messages of this service. */
 export const FILESYSTEM_MESSAGES = { ignoreUnknownFields: false, isOwnJson: false };
 
-/** The unary calls of `filesystem.Filesystem`, except those for watchers. */
+/** Returns the unary RPCs of `filesystem.Filesystem`, except those for watchers. */
 export function filesystemRpcs({ guest, entries, gate }: FilesystemDependencies): UnaryRpc[] {
   const { method } = Filesystem;
   const resolve = (path: string, user: User) => resolvePath(path, user, guest.defaultWorkdir);
-  /** The path that the call is about. */
+  /** Resolves the path that the call is about, and records it as the subject of the call. */
   const resolveFor = (call: CallScope, path: string) => {
     const resolved = resolve(path, callerOf(call, guest));
     call.subject = { path: resolved };

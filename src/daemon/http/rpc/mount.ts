@@ -18,15 +18,15 @@ import { type WatchDependencies, watchDirStream, watcherRpcs } from './watch.ts'
 export type RpcDependencies = ProcessDependencies & FilesystemDependencies & WatchDependencies;
 
 const PROTOCOL_VERSION = '1';
-/** Content types of RPCs over HTTP/1.1, those of Connect first; each call accepts some of them. */
+/** The content types of RPCs over HTTP/1.1, those of Connect first. Each RPC accepts some of them. */
 const CONTENT_TYPES = [
   ...['application/json', 'application/proto', 'application/connect+json', 'application/connect+proto'],
   ...['application/grpc-web+proto', 'application/grpc-web+json'],
 ];
-/** gRPC, which needs HTTP/2, and gRPC-Web as text, which connect-node refuses without saying why. */
+/** gRPC needs HTTP/2. connect-node refuses gRPC-Web as text without saying why. */
 const UNSERVED = /^application\/grpc(?!-web(?:[+; ]|$))/i;
 
-/** All RPCs. */
+/** Returns all RPCs. */
 export function createRpcs(dependencies: RpcDependencies, streams: StreamServer): Rpc[] {
   return [
     ...processRpcs(dependencies.processes),
@@ -39,8 +39,8 @@ export function createRpcs(dependencies: RpcDependencies, streams: StreamServer)
 }
 
 /**
- * Adds the RPCs as routes, after the steps that every request passes. Calls in the Connect protocol are served by the daemon's
- * own encoder, all others by connect-node, with the same handlers.
+ * Adds the RPCs as routes. The daemon's own encoder serves calls in the Connect protocol, and connect-node serves all others with
+ * the same handlers.
  */
 export function mountRpcs(
   app: FastifyInstance,
@@ -71,11 +71,11 @@ function mountRpc(app: FastifyInstance, rpc: Rpc, handler: UniversalHandler, pla
   const isStream = rpc.method.methodKind !== 'unary';
   const codecOf = isStream ? streamCodecOf : unaryCodecOf;
   const accepted = CONTENT_TYPES.filter((type) => handler.supportedContentType(type));
-  // The last hook takes the response over: Fastify neither reads the body nor looks at its type.
+  // This last hook takes over the response, so that Fastify neither reads the body nor looks at its type.
   const onRequest = (request: FastifyRequest, reply: FastifyReply) => {
     const { call, headers } = request;
     requireProtocolVersion(request);
-    if (isStream && !places.take(reply.raw)) throw places.error();
+    if (isStream) places.take(reply.raw);
     takeOver(reply);
     const type = headers['content-type'] ?? '';
     const codec = codecOf(type);
@@ -87,13 +87,13 @@ function mountRpc(app: FastifyInstance, rpc: Rpc, handler: UniversalHandler, pla
   app.post(handler.requestPath, { onRequest }, () => {});
 }
 
-/** Takes the response over from Fastify, with the headers set by hooks. */
+/** Takes over the response from Fastify, with the headers that hooks have set. */
 function takeOver(reply: FastifyReply): void {
   reply.hijack();
   reply.raw.setHeaders(new Map(Object.entries(reply.getHeaders() as Record<string, string>)));
 }
 
-/** Records the error of a served call. After an unexpected one the connection is destroyed: nobody else ends the response. */
+/** Records the error of a served call. An unexpected error destroys the connection, because nobody else ends the response. */
 async function settle(call: CallScope, served: Promise<unknown>): Promise<void> {
   try {
     const error = (await served) ?? null;
@@ -109,11 +109,11 @@ function requireProtocolVersion(request: FastifyRequest): void {
   if (version === undefined || version === PROTOCOL_VERSION) return;
   throw new EnvdError(
     'invalid_argument',
-    `unsupported Connect-Protocol-Version '${version}': this server speaks version ${PROTOCOL_VERSION}`,
+    `unsupported Connect-Protocol-Version '${version}': use version ${PROTOCOL_VERSION}`,
   );
 }
 
-/** Sends an error that occurred before the call, in the shape of the client's protocol. */
+/** Sends an error that occurred before the call was served, in the shape of the client's protocol. */
 function refuse(call: CallScope, error: unknown): void {
   const { request, response } = call;
   const type = request.headers['content-type'] ?? '';
@@ -125,7 +125,7 @@ function refuse(call: CallScope, error: unknown): void {
   }
 }
 
-/** Sends 415 (Connect protocol, "Unary-Response"); the message names the first two accepted types, those of Connect. */
+/** Responds with 415. The message names the first two accepted types, those of Connect. Source: Connect protocol, "Unary-Response". */
 function refuseType(call: CallScope, type: string, accepted: readonly string[]): void {
   const text = `content type '${type}' is not supported by this call: use ${accepted.slice(0, 2).join(' or ')}`;
   const failure = new EnvdError('invalid_argument', text);

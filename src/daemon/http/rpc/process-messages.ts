@@ -35,8 +35,6 @@ interface Listed {
   readonly tag: string | null;
 }
 
-const DEFAULT_SIZE: TerminalSize = { cols: 80, rows: 24 };
-
 /** Throws `invalid_argument` for a command that can never be started. */
 export function configOf(message: ConfigMessage | undefined): ProcessConfig {
   if (!message) throw new EnvdError('invalid_argument', 'process is missing');
@@ -46,7 +44,7 @@ export function configOf(message: ConfigMessage | undefined): ProcessConfig {
   return config;
 }
 
-/** A process in List's response. It is its own JSON: no empty members, in the order of their field numbers. */
+/** Returns a process for List's response, in a form that JSON.stringify() can encode (see `MessageOptions.isOwnJson`). */
 export function infoOf({ config, pid, tag }: Listed) {
   const { command, args, environment, cwd } = config;
   return {
@@ -61,9 +59,9 @@ export function infoOf({ config, pid, tag }: Listed) {
   };
 }
 
-/** The size of a terminal; 80 × 24 where it is missing or 0. */
+/** Returns the size of a terminal. A missing size, and 0, become 80 columns and 24 rows. */
 export function sizeOf({ size }: PTY): TerminalSize {
-  return { cols: size?.cols || DEFAULT_SIZE.cols, rows: size?.rows || DEFAULT_SIZE.rows };
+  return { cols: size?.cols || 80, rows: size?.rows || 24 };
 }
 
 /** Throws `invalid_argument` for a request that names no process. */
@@ -121,7 +119,7 @@ function offsets({ stdout, stderr, pty }: Offsets) {
   return { stdout: BigInt(stdout), stderr: BigInt(stderr), pty: BigInt(pty) };
 }
 
-/** The offsets at which a client resumes; null when it does not resume. */
+/** Returns the offsets from which a client resumes; null when it does not resume. */
 export function offsetsOf(message: StreamOffsets | undefined): Offsets | null {
   if (!message) return null;
   return { stdout: Number(message.stdout), stderr: Number(message.stderr), pty: Number(message.pty) };

@@ -27,7 +27,7 @@ export interface ProcessDependencies {
   readonly guest: Guest;
 }
 
-/** The common part of Start and Connect: the events of a process. `wrap` makes the response of an event. */
+/** Returns the common part of Start and Connect, which both send the events of a process. `wrap` returns the response for an event. */
 function processEvents<Output extends DescMessage>(
   schema: Output,
   wrap: (event: EventMessage) => MessageShape<Output>,
@@ -45,7 +45,7 @@ function processEvents<Output extends DescMessage>(
   };
 }
 
-/** Start: the timeout applies to the process, which keeps running when the client disconnects. */
+/** Returns Start. The timeout applies to the process, which keeps running when the client disconnects. */
 export function startStream(
   dependencies: ProcessDependencies,
 ): EventStream<ProcessEvent, typeof StartRequestSchema, typeof StartResponseSchema> {
@@ -57,10 +57,11 @@ export function startStream(
   };
 }
 
-/** Maximum length of a name that a client gives a process, in bytes: it is kept for 30 s after the end. */
+/** A tag or start id may have so many bytes, because the daemon keeps it until 30 s after the process' end. */
 const MOST_NAMED = 4096;
 
-function short(what: string, name: string): string {
+/** Returns `name`. Throws `invalid_argument` when it is too long. */
+function requireShort(what: string, name: string): string {
   const length = Buffer.byteLength(name);
   if (length <= MOST_NAMED) return name;
   throw new EnvdError('invalid_argument', `${what} is longer than ${MOST_NAMED} bytes: ${length}`);
@@ -72,15 +73,15 @@ async function openStart(
   call: CallScope,
   timeoutMs: number | null,
 ): Promise<Feed<ProcessEvent>> {
-  const startId = short('start id', request.startId ?? '') || null;
+  const startId = requireShort('start id', request.startId ?? '') || null;
   const start = {
     config: configOf(request.process),
     user: callerOf(call, guest),
-    tag: request.tag === undefined ? null : short('tag', request.tag),
+    tag: request.tag === undefined ? null : requireShort('tag', request.tag),
     terminal: request.pty ? sizeOf(request.pty) : null,
     stdin: request.stdin ?? true,
     startId,
-    // A start with an id may be waited for by other clients, too.
+    // A start with an id continues without this client, because other clients may wait for it too.
     ...(startId === null && { throwIfAborted: () => call.throwIfAborted() }),
   };
   // connect-node keeps the message until the stream ends, and the command may have megabytes.
@@ -90,7 +91,7 @@ async function openStart(
   return feed;
 }
 
-/** Connect: the further events of a process that is running or has just ended. */
+/** Returns Connect, which sends the further events of a process that is running or has just ended. */
 export function connectStream({
   processes,
 }: ProcessDependencies): EventStream<

@@ -19,18 +19,18 @@ import { unaryRpc } from '../connect/connect-unary.ts';
 import type { Rpc } from '../connect/rpc.ts';
 import { infoOf, inputOf, selectorOf, sizeOf } from './process-messages.ts';
 
-/** How long SIGKILL waits for the end of the process, in milliseconds: one in state D may not end soon. */
+/** SIGKILL waits this long for the end of the process. A process in uninterruptible sleep may not end soon. */
 const KILL_WAIT_MS = 250;
-/** Bytes of List's response that are encoded in one turn of the event loop. */
+/** One turn of the event loop encodes so many bytes of List's response. */
 const TURN_BYTES = 256 * 1024;
 
-/** Newer clients send properties that are not known. */
+/** Unknown properties are ignored, because newer clients send them. */
 const MESSAGES = { ignoreUnknownFields: true, isOwnJson: true };
 
-/** The calls of `process.Process`, except its event streams. */
+/** Returns the RPCs of `process.Process`, except its event streams. */
 export function processRpcs(processes: ProcessTable): Rpc[] {
   const { method } = Process;
-  /** The process that the call is about. */
+  /** Finds the process that the call is about, and records it as the subject of the call. */
   const find = (selector: ProcessSelector | undefined, call: CallScope) => {
     const process = processes.find(selectorOf(selector));
     call.subject = { pid: process.pid };
@@ -80,7 +80,7 @@ export function processRpcs(processes: ProcessTable): Rpc[] {
   ];
 }
 
-/** The processes as one message, or as slices if that is large. */
+/** Returns the processes as one message, or as slices if it would be large. */
 function listed(all: readonly ManagedProcess[]) {
   let bytes = 0;
   for (const process of all) bytes += sizeOfInfo(process);
@@ -104,7 +104,7 @@ async function* slicesOf(all: readonly ManagedProcess[]) {
 const messageOf = (some: readonly ManagedProcess[]) =>
   some.length > 0 ? { processes: some.map(infoOf) } : {};
 
-/** The approximate bytes of `infoOf`, which may be some MiB. */
+/** Returns the approximate size of `infoOf`, which may be some MiB, in bytes. */
 function sizeOfInfo({ config: { command, args, environment } }: ManagedProcess): number {
   let bytes = command.length;
   for (const one of args) bytes += one.length;
@@ -112,7 +112,7 @@ function sizeOfInfo({ config: { command, args, environment } }: ManagedProcess):
   return bytes;
 }
 
-/** Writes to the process selected by the first message, even if its tag is reused later. */
+/** Writes to the process that the first message selects, even if its tag is reused later. */
 async function writeStream(
   requests: AsyncIterable<StreamInputRequest>,
   processes: ProcessTable,

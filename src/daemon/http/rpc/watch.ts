@@ -33,12 +33,12 @@ const EVENT_TYPE: Readonly<Record<WatchEventType, EventType>> = {
   rescan: EventType.UNSPECIFIED,
 };
 
-/** Events that include the entry if requested. */
+/** These events include the entry if the client asks for it. */
 const DESCRIBED: ReadonlySet<WatchEventType> = new Set<WatchEventType>(['create', 'write', 'chmod']);
 
-/** How many entries are described at once: each has paths, and attributes that a guest process may have made large. */
+/** So many entries are described at once. Each has paths, and attributes that a guest process may have made large. */
 const DESCRIBED_AT_ONCE = 64;
-/** The approximate size of the events in one answer; the next call gets the others. */
+/** One answer has events of about so many bytes; the next call gets the others. */
 const ANSWER_BYTES = 4 * 1024 * 1024;
 
 export interface WatchDependencies {
@@ -48,7 +48,7 @@ export interface WatchDependencies {
   readonly entries: EntrySource;
 }
 
-/** WatchDir: `start` when everything is watched, then the events. */
+/** Returns WatchDir, which sends `start` when everything is watched, and then the events. */
 export function watchDirStream({
   watcher,
   guest,
@@ -76,7 +76,7 @@ export function watchDirStream({
   };
 }
 
-/** The events of a watch as messages, after `start`. `entries`: to include entries in events, or null. */
+/** Returns the events of a watch as messages, after `start`. `entries` describes entries; null: events do not include them. */
 function feedOf(watch: Watch, entries: EntrySource | null): Feed<WatchDirResponse> {
   let hasStarted = false;
   return {
@@ -85,7 +85,7 @@ function feedOf(watch: Watch, entries: EntrySource | null): Feed<WatchDirRespons
         hasStarted = true;
         return [create(WatchDirResponseSchema, { event: { case: 'start', value: {} } })];
       }
-      const events = await watch.next(mostAtOnce(entries));
+      const events = await watch.next(entries ? DESCRIBED_AT_ONCE : undefined);
       if (events === null) return null;
       const messages = await messagesOf(events, entries);
       return messages.map((value) =>
@@ -96,17 +96,12 @@ function feedOf(watch: Watch, entries: EntrySource | null): Feed<WatchDirRespons
   };
 }
 
-/** The number of events that are taken at once; undefined for the default. */
-function mostAtOnce(entries: EntrySource | null): number | undefined {
-  return entries ? DESCRIBED_AT_ONCE : undefined;
-}
-
 function messagesOf(events: readonly WatchEvent[], entries: EntrySource | null): Promise<FilesystemEvent[]> {
   return Promise.all(events.map((event) => eventMessage(event, entries)));
 }
 
 async function eventMessage(event: WatchEvent, entries: EntrySource | null): Promise<FilesystemEvent> {
-  // If the entry has been removed or cannot be read, the event is reported without it.
+  // An entry that was removed meanwhile or cannot be read is left out of the event.
   const entry =
     entries && DESCRIBED.has(event.type) ? await stat(event.path, entries).catch(() => null) : null;
   return create(FilesystemEventSchema, {
@@ -116,7 +111,7 @@ async function eventMessage(event: WatchEvent, entries: EntrySource | null): Pro
   });
 }
 
-/** The calls for polled watches. */
+/** Returns the RPCs for polled watches. */
 export function watcherRpcs({ polled, guest, entries }: WatchDependencies): UnaryRpc[] {
   const { method } = Filesystem;
   return [
@@ -129,7 +124,8 @@ export function watcherRpcs({ polled, guest, entries }: WatchDependencies): Unar
     unaryRpc(method.getWatcherEvents, FILESYSTEM_MESSAGES, async function* ({ watcherId }) {
       const source = polled.optionsOf(watcherId).includeEntry ? entries : null;
       let bytes = 0;
-      for (const part of await polled.takeUpToNow(watcherId, mostAtOnce(source))) {
+      const most = source ? DESCRIBED_AT_ONCE : undefined;
+      for (const part of await polled.takeUpToNow(watcherId, most)) {
         const messages = await messagesOf(part, source);
         for (const message of messages) bytes += toBinary(FilesystemEventSchema, message).length;
         yield { events: messages };

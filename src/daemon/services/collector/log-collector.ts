@@ -76,7 +76,7 @@ export class LogCollector implements Disposable {
     const previous = this.#destination;
     if (previous && previous.ids !== next?.ids) queue.stamp(previous.ids);
     this.#destination = next;
-    debug('collector', 'named', () => ({ isNamed: next !== null }));
+    debug('collector', 'collector set', () => ({ hasUrl: next !== null }));
     queue.limit = next ? NAMED_LIMIT_BYTES : 0;
     if (next?.url.href !== previous?.url.href) this.#startAfresh();
     this.#schedule();
@@ -111,7 +111,8 @@ export class LogCollector implements Disposable {
   #urlOf({ address }: CollectorAddress): URL | null {
     if (this.#options.url !== null || address === null) return this.#options.url;
     const url = parseAddress(address);
-    if (url === null) this.#report(new Error('the metadata service names an address that is none'));
+    if (url === null)
+      this.#report(new Error('the metadata name an address that is not an http or https URL'));
     return url;
   }
 
@@ -157,7 +158,7 @@ export class LogCollector implements Disposable {
       const status = await limited(REQUEST_LIMIT_MS, signal, (both) => post(url, batch, both));
       const isSuccess = status >= 200 && status < 300;
       if (isSuccess) this.#startAfresh();
-      else this.#report(new Error(`it returned status ${status}`));
+      else this.#report(new Error(`the collector returned status ${status}`));
       outcome = isSuccess ? 'sent' : isFinal(status) ? 'refused' : 'kept';
     } catch (error) {
       if (!signal.aborted) this.#report(error);

@@ -51,7 +51,7 @@ export function rootObstacle(): string | null {
   const uid = process.geteuid?.();
   if (uid === 0) return null;
   const missing = 'act as other users, mount, set the clock, or write the hosts entry and CA certificates';
-  return `the daemon is not root: it serves its own user (uid ${uid}) alone, and cannot ${missing}`;
+  return `the daemon is not root: it serves only its own user (uid ${uid}), and cannot ${missing}`;
 }
 
 /** `isWritable`: whether files may be written now; they must not be while the file system is frozen. */
@@ -59,7 +59,7 @@ export async function abilities(sources: AbilitySources, isWritable: boolean): P
   const { obstacle, accountsMemory, limitsTasks } = sources.cgroups;
   const without = (controller: string) =>
     obstacle ??
-    `cgroup v2 has no controller ${controller} here: it may belong to cgroup v1, or the kernel is without it`;
+    `cgroup v2 has no controller ${controller} here: cgroup v1 may have it, or the kernel lacks it`;
   return {
     root: unless(rootObstacle()),
     freeze: unless(obstacle),
@@ -79,10 +79,11 @@ function unless(reason: string | null): Ability {
 
 function collapseObstacle(): string | null {
   if (!kernelIsSince(...COLLAPSE_SINCE)) return `Linux ${release()} has no MADV_COLLAPSE: use 6.1 or later`;
-  if (!existsSync(HUGE_PAGES)) return 'the kernel has no transparent huge pages: CONFIG_TRANSPARENT_HUGEPAGE';
-  if (!existsSync(PAGE_MAP)) return `the kernel has no ${PAGE_MAP}: CONFIG_PROC_PAGE_MONITOR`;
+  if (!existsSync(HUGE_PAGES))
+    return 'the kernel has no transparent huge pages: use one with CONFIG_TRANSPARENT_HUGEPAGE';
+  if (!existsSync(PAGE_MAP)) return `the kernel has no ${PAGE_MAP}: use one with CONFIG_PROC_PAGE_MONITOR`;
   return readFileSync(HUGE_PAGES, 'utf8').includes('[never]')
-    ? `transparent huge pages are off: ${HUGE_PAGES} is never`
+    ? `transparent huge pages are off: write madvise to ${HUGE_PAGES}`
     : null;
 }
 

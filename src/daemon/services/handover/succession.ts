@@ -66,7 +66,10 @@ function takeOver(heirs: Heirs, state: Handover, logger: Logger): void {
   keepSettings(heirs);
   heirs.records.discard(state.records);
   void heirs.polled.continueFrom(state.watches, (path, error) =>
-    logger.warn({ path, reason: messageOf(error) }, 'cannot watch it any more'),
+    logger.warn(
+      { path, reason: messageOf(error) },
+      'cannot continue a watch after the upgrade: create it again',
+    ),
   );
   const exits = all.filter(({ end }) => end !== null).length;
   heirs.init.handover = {
@@ -77,19 +80,23 @@ function takeOver(heirs: Heirs, state: Handover, logger: Logger): void {
     volumes: state.volumes.length,
     forwards: state.forwards.forwards.length,
   };
-  logger.info({ processes: all.length }, 'taken over');
+  logger.info({ processes: all.length }, 'took over the processes of the earlier program');
 }
 
 function recoverFrom(heirs: Heirs, stored: readonly StoredDescriptor[], logger: Logger): void {
   const own = stored.map(({ name, descriptor }) => ({ name, descriptor: fromEarlierProgram(descriptor) }));
   const found = recover(heirs.records, own);
-  for (const reason of found.refused) logger.error({ reason }, 'cannot take over a record');
+  for (const reason of found.refused)
+    logger.error(
+      { reason },
+      'cannot take over a record of an earlier daemon: its process is unknown to this one',
+    );
   if (found.settings) continueWith(heirs, found.settings);
   heirs.processes.takeOver(found.processes);
   keepSettings(heirs);
   found.forget();
   const processes = found.processes.processes.length;
-  logger.warn({ processes }, 'recovered after the end of another daemon');
+  logger.warn({ processes }, 'recovered the processes of a daemon that has ended');
 }
 
 function continueWith(heirs: Heirs, { guest, initTimestamp, volumes }: Settings): void {

@@ -129,7 +129,8 @@ export class Upgrade {
     stopping.throwIfAborted();
     if (!(await processes.refuseStarts('the daemon is being replaced, try again', STARTS_MS))) {
       stopping.throwIfAborted();
-      throw new EnvdError('unavailable', `starts under way did not complete within ${STARTS_MS / 1000} s`);
+      const text = `cannot upgrade: starts of processes did not complete within ${STARTS_MS / 1000} s, try again`;
+      throw new EnvdError('unavailable', text);
     }
     this.#logger.info('upgrading');
     await processes.settle(READERS_MS);
@@ -143,11 +144,13 @@ export class Upgrade {
     const { app, shutdown, stopping, gate, watcher, processes } = this.#daemon;
     // The server closes its socket; further connections wait in the backlog of the duplicate.
     const listener = forNextProgram(this.#daemon.listener);
-    shutdown.abort(new EnvdError('unavailable', 'the daemon is being replaced, resume'));
+    shutdown.abort(new EnvdError('unavailable', 'the daemon is being replaced: connect again'));
     await app.leave(RESPONSES_MS);
     await gate
       .whenIdle(CHANGES_MS)
-      .catch((error) => this.#logger.warn({ reason: messageOf(error) }, 'files are being changed'));
+      .catch((error) =>
+        this.#logger.warn({ reason: messageOf(error) }, 'files are still being changed: upgrading anyway'),
+      );
     if (stopping.aborted) closeSync(listener);
     // No signal is taken from here on, and nothing is read or reaped.
     stopping.throwIfAborted();
@@ -158,7 +161,10 @@ export class Upgrade {
       watcher[Symbol.dispose]();
       this.#execute(forNextProgram(state));
     } catch (error) {
-      this.#logger.fatal({ reason: messageOf(error) }, 'cannot hand over');
+      this.#logger.fatal(
+        { reason: messageOf(error) },
+        'cannot hand over to the next program: exiting, processes continue',
+      );
     }
     // Processes run on; the service manager starts the daemon again.
     process.exit(1);
@@ -195,12 +201,12 @@ export class Upgrade {
       try {
         replaceProgram(program, this.#options.environmentWith(state));
       } catch (error) {
-        this.#logger.error({ program: program[0], reason: messageOf(error) }, 'cannot execute');
+        this.#logger.error({ program: program[0], reason: messageOf(error) }, 'cannot execute a program');
       }
     }
   }
 
   #report(error: unknown): void {
-    this.#logger.error({ reason: messageOf(error) }, 'cannot upgrade');
+    this.#logger.error({ reason: messageOf(error) }, 'cannot upgrade: the daemon continues');
   }
 }

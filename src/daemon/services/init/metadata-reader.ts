@@ -168,7 +168,7 @@ export class MetadataReader extends EventEmitter<{ read: [SandboxMetadata] }> im
     this.#hasAnswered = true;
     this.emit('read', metadata);
     await this.#options.onRead(metadata);
-    debug('metadata', 'read');
+    debug('metadata', 'metadata read');
     for (const { onReading } of this.#waiting) onReading(reading);
   }
 

@@ -36,7 +36,8 @@ export class SharedRuns {
     if (this.#next?.key === key) return this.#next;
     const displaced = this.#next;
     this.#next = null;
-    if (displaced) end(displaced, new EnvdError('unavailable', 'a later call has asked for something else'));
+    if (displaced)
+      end(displaced, new EnvdError('unavailable', 'a later call with other values has replaced this one'));
     return this.#current?.key === key ? this.#current : null;
   }
 

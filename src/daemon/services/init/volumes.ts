@@ -139,7 +139,7 @@ export class Volumes {
     for (const [other, volume] of this.#mounted)
       if (volume.mount.id === mount.id) this.#mounted.delete(other);
     this.#mounted.set(path, { nfsTarget, lifecycleID, mount });
-    debug('volumes', 'mounted', () => ({ mounted: this.#mounted.size }));
+    debug('volumes', 'volume mounted', () => ({ mounted: this.#mounted.size }));
   }
 
   /**
@@ -176,7 +176,7 @@ export class Volumes {
     const detach = (target: string) => runTool(tool, [...LAZILY, target], limitMs);
     await doing(`cannot unmount '${path}'`, () => unmount(mount, this.#lanes, detach));
     this.#mounted.delete(path);
-    debug('volumes', 'unmounted', () => ({ mounted: this.#mounted.size }));
+    debug('volumes', 'volume unmounted', () => ({ mounted: this.#mounted.size }));
   }
 
   #run(action: string, tool: string, args: readonly string[]): Promise<void> {
@@ -233,7 +233,7 @@ function newMount(before: readonly Mount[], stage: string, parent: number): Moun
   const nameOf = ({ id, path }: Mount) => `${id} ${path}`;
   const known = new Set(before.filter(isThere).map(nameOf));
   const made = readMounts().find((mount) => isThere(mount) && !known.has(nameOf(mount)));
-  if (!made) throw new EnvdError('unavailable', `what was mounted at '${stage}' is gone`);
+  if (!made) throw new EnvdError('unavailable', `the new mount at '${stage}' is gone: try again`);
   return made;
 }
 

@@ -29,7 +29,7 @@ export class WaitingCalls {
       oldest();
     }
     this.#waiting.add(displace);
-    const stopListening = onAbort(gone, () => ended.abort(new EnvdError('aborted', 'the client has gone')));
+    const stopListening = onAbort(gone, () => ended.abort(new EnvdError('aborted', 'client disconnected')));
     return {
       signal: ended.signal,
       [Symbol.dispose]: () => {

@@ -46,7 +46,7 @@ export class Collapser {
     this.#dropCaches();
     collectGarbage(withCode ? 'last-resort' : 'regular');
     native.trimHeap();
-    debug('collapse', 'trimmed', () => ({ withCode }));
+    debug('collapse', 'memory trimmed', () => ({ withCode }));
   }
 
   async #collapse(signal: AbortSignal): Promise<CollapseStatistics> {
@@ -58,7 +58,7 @@ export class Collapser {
     const { regions, chunks, collapsed, alreadyHuge, skipped } = await collapseHeap(signal);
     const elapsedMs = Math.round(monotonicMs() - started);
     const statistics = { regions, chunks, collapsed, alreadyHuge, skipped, elapsedMs };
-    debug('collapse', 'collapsed', () => statistics);
+    debug('collapse', 'memory collapsed', () => statistics);
     return statistics;
   }
 }

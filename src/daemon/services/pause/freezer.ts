@@ -135,8 +135,8 @@ export class Freezer implements Disposable {
    * that the guest itself has frozen stay frozen. Throws `internal` when a cgroup cannot be thawed.
    */
   thaw(): void {
-    this.#wait?.abort(new EnvdError('aborted', 'wait for the freeze was cancelled'));
-    if (this.active) debug('freeze', 'thawing', () => ({ cgroups: this.#frozen.size }));
+    this.#wait?.abort(new EnvdError('aborted', 'the wait for the freeze was canceled'));
+    if (this.active) debug('freeze', 'thawing cgroups', () => ({ cgroups: this.#frozen.size }));
     const failures = thawAll(this.#frozen.values());
     this.#frozen.clear();
     if (failures.length === 0) this.#audited = null;
@@ -184,7 +184,7 @@ export class Freezer implements Disposable {
       sweepMs: Math.round(swept - started),
       waitMs: Math.round(monotonicMs() - swept),
     };
-    debug('freeze', 'frozen', () => statistics);
+    debug('freeze', 'cgroups frozen', () => statistics);
     return statistics;
   }
 

@@ -162,7 +162,7 @@ export class Forwards implements Disposable {
     this.#forwards.clear();
     this.#closeInherited();
     this.#address = address;
-    debug('ports', 'address', () => ({ address }));
+    debug('ports', 'forward address set', () => ({ address }));
   }
 
   #closeInherited(except?: ReadonlyMap<number, Listener>): void {

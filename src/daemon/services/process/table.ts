@@ -149,7 +149,7 @@ export class ProcessTable {
   /** Reads no more output, and records the whole state for a program that comes after this one. */
   handOver(): void {
     for (const process of this.list()) process.handOver();
-    debug('process', 'handed over', () => ({ processes: this.#known.all.length }));
+    debug('process', 'processes handed over', () => ({ processes: this.#known.all.length }));
   }
 
   /** Continues with the processes of an earlier daemon, and kills those that it was about to start. */
@@ -179,7 +179,8 @@ export class ProcessTable {
     if (this.#refusal !== null)
       throw new EnvdError('unavailable', `cannot start a process: ${this.#refusal}`);
     if (!this.#free.take(1)) {
-      const text = `cannot start a process: ${this.#options.maxProcesses} are running (--max-processes)`;
+      const { maxProcesses } = this.#options;
+      const text = `cannot start a process: ${maxProcesses} are running (--max-processes): end some, or try again later`;
       throw new EnvdError('resource_exhausted', text);
     }
     const launch = this.#launcher.launch(request);

@@ -83,13 +83,13 @@ export class Watcher implements Disposable {
     };
     const watch = await about(path, () => PathWatch.start(options, signal));
     this.#watches.add(watch);
-    debug('watch', 'begun', () => ({ watches: this.open, network: root.isNetwork }));
+    debug('watch', 'watch started', () => ({ watches: this.open, network: root.isNetwork }));
     return {
       next: (most) => outbox.next(most),
       take: (most) => outbox.take(most),
       [Symbol.dispose]: () => {
         this.#watches.delete(watch);
-        debug('watch', 'ended', () => ({ watches: this.open }));
+        debug('watch', 'watch ended', () => ({ watches: this.open }));
         watch[Symbol.dispose]();
       },
     };

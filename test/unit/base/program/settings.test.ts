@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import {
+  grouped,
   nonEmpty,
   type Program,
   parsePort,
@@ -17,7 +18,7 @@ const PROGRAM: Program = {
     { flags: '--port <number>', help: 'port to listen on', parse: parsePort, defaultValue: 80 },
     { flags: '--some-url <url>', help: 'a place', parse: parseUrl(['http:'], 'refused', 'It must be http.') },
     { flags: '--api-key <key>', help: 'opens', parse: nonEmpty, mandatory: true },
-    { flags: '--no-groups', help: 'without groups' },
+    ...grouped('Groups', [{ flags: '--no-groups', help: 'without groups' }]),
   ],
 };
 
@@ -62,5 +63,8 @@ test('the help names the variable of each setting', () => {
   for (const text of ['EXAMPLE_PORT', 'EXAMPLE_SOME_URL', 'EXAMPLE_NO_GROUPS=1', 'default: 80']) {
     expect(help).toMatchObject({ output: expect.stringContaining(`(${text})`) });
   }
+  expect(help).toMatchObject({
+    output: expect.stringMatching(/^Options:\n[\s\S]*--port[\s\S]*\nGroups:\n +--no-groups/m),
+  });
   expect(read(['--version'])).toEqual({ exitCode: 0, output: '1.2.3\n' });
 });

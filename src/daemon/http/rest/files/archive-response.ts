@@ -12,13 +12,13 @@ const TYPES: Readonly<Record<ArchiveFormat, string>> = {
   'tar.gz': 'application/gzip',
 };
 
-/** Ends a response whose client does not read it. */
+/** Breaks the connection of a client that does not read its download. */
 export function breakOff(reply: FastifyReply, reason: Error): void {
   reply.log.warn({ err: reason }, 'download aborted');
   reply.raw.destroy();
 }
 
-/** Sends a directory as an archive; breaks the connection when it could not be read completely. */
+/** Sends a directory as an archive. Breaks the connection when the directory cannot be read completely. */
 export async function sendArchive(
   request: FastifyRequest,
   reply: FastifyReply,
@@ -34,7 +34,7 @@ export async function sendArchive(
   });
   const isCompressed = coding === 'gzip' || format === 'tar.gz';
   if (request.method === 'HEAD') {
-    // Reads the first chunk, so that the status is that of a GET.
+    // Reading the first chunk gives a HEAD the same status as a GET.
     await chunks.next();
     await chunks.return(undefined);
     return reply.send();

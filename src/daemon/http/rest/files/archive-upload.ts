@@ -8,15 +8,15 @@ import { mediaTypeOf, metadataOf } from './upload-parts.ts';
 const TAR = 'application/x-tar';
 const GZIP = 'application/gzip';
 
-/** Whether the body of an upload is an archive. */
+/** Returns whether the body of an upload is an archive. */
 export function isArchive(request: FastifyRequest): boolean {
   const type = mediaTypeOf(request);
   return type === TAR || type === GZIP;
 }
 
 /**
- * Passes the archive in the body of `reply`'s request to `unpack`; afterwards discards the rest. Throws
- * `invalid_argument` for what cannot apply to an archive, and for a digest that does not match what was unpacked.
+ * Passes the archive in the body of `reply`'s request to `unpack`, and then discards the rest. Throws `invalid_argument` for options
+ * that do not apply to archives, and for a digest that does not match the body.
  */
 export async function receiveArchive(
   { request }: FastifyReply,
@@ -44,8 +44,8 @@ export async function receiveArchive(
 }
 
 /**
- * Leaving the loop early does not destroy the stream: it may be the request. What follows compressed content is not part
- * of it, as for tar(1): by then everything may have been unpacked.
+ * Yields the pieces of the archive. A caller that stops early does not destroy the stream, which may be the request. As tar(1) does,
+ * it ignores bytes after compressed content, because everything may have been unpacked by then.
  */
 async function* piecesOf({ stream }: RequestBody): AsyncGenerator<Buffer> {
   let hasContent = false;
@@ -59,7 +59,7 @@ async function* piecesOf({ stream }: RequestBody): AsyncGenerator<Buffer> {
   }
 }
 
-/** zlib expects a further member of the gzip file and finds something else. */
+/** Returns whether zlib looked for a further member of the gzip file and found other bytes. */
 function isTrailing(error: unknown): boolean {
   return messageOf(error) === 'incorrect header check';
 }

@@ -2,23 +2,23 @@ import { finished, type Readable } from 'node:stream';
 import type { Allowance } from '../../../../base/allowance.ts';
 import { bodyError } from './body.ts';
 
-/** Bytes of a batch, and of one where there is room: larger writes make uploads faster. */
+/** A batch has about so many bytes. Where there is room it is larger, because larger writes make uploads faster. */
 const BATCH_BYTES = 64 * 1024;
 const LARGE_BATCH_BYTES = 512 * 1024;
 const BATCH_PIECES = 1024;
-/** Two batches are kept at a time: one is collected while the other one is written. */
+/** Two batches are kept at a time, because one is collected while the other one is written. */
 const ROOM = 2 * (LARGE_BATCH_BYTES - BATCH_BYTES);
 
 /**
- * The rest of a stream of a request's body in batches, which belong to the reader; the next one is collected while the
- * reader uses the last one. To end early does not destroy the stream, which may be the request, and leaves it paused.
- * `room`: the bytes that all uploads together may keep for batches of more than 64 KiB. Throws as `bodyError` does.
+ * Iterates over the rest of a request's body in batches, which belong to the reader. The next batch is collected while the reader
+ * uses the last one. A reader that stops early does not destroy the stream, which may be the request, but leaves it paused. `room`
+ * has the bytes that all uploads together may keep for batches of more than 64 KiB. Throws the errors of `bodyError`.
  */
 export class ContentBatches implements AsyncIterableIterator<Buffer[]> {
   readonly #source: Readable;
   readonly #room: Allowance;
   #stopWaiting: () => void = () => {};
-  /** Bytes of a full batch. */
+  /** A batch with so many bytes is full. */
   #full = BATCH_BYTES;
   #batch: Buffer[] = [];
   #bytes = 0;
@@ -42,7 +42,7 @@ export class ContentBatches implements AsyncIterableIterator<Buffer[]> {
     if (!this.#hasEnded && !this.#isFull) {
       const { promise, resolve } = Promise.withResolvers<void>();
       this.#wake = resolve;
-      // It is paused if the batch was full before there was room for a large one.
+      // The source is paused if the batch was full before there was room for a large one.
       if (this.#source.isPaused()) this.#source.resume();
       await promise;
     }
@@ -77,7 +77,7 @@ export class ContentBatches implements AsyncIterableIterator<Buffer[]> {
     return this.#batch.length >= BATCH_PIECES || this.#bytes >= this.#full;
   }
 
-  /** Makes a batch of 64 KiB a large one, if there is room for that. */
+  /** Lets a batch of 64 KiB become a large one, if there is room for that. */
   #growIfThereIsRoom(): void {
     const isSmall = this.#full === BATCH_BYTES && this.#batch.length < BATCH_PIECES;
     if (isSmall && this.#bytes >= BATCH_BYTES && this.#room.take(ROOM)) this.#full = LARGE_BATCH_BYTES;

@@ -4,8 +4,8 @@ import { endWith, freeBuffer } from '../../../../base/buffers.ts';
 import { EnvdError } from '../../../../base/errors.ts';
 
 /**
- * Sends `content` as the body, and frees its chunks afterwards. The headers have been set. Throws when the first chunk
- * cannot be read; a later error destroys the connection, so that the client sees an incomplete body.
+ * Sends `content` as the body, after the headers that were set, and frees its chunks. Throws when the first chunk cannot be read. A
+ * later error destroys the connection, which shows the client that the body is incomplete.
  */
 export async function sendStream(reply: FastifyReply, content: AsyncIterable<Buffer>): Promise<FastifyReply> {
   const pieces: AsyncIterator<Buffer> = content[Symbol.asyncIterator]();
@@ -20,7 +20,7 @@ export async function sendStream(reply: FastifyReply, content: AsyncIterable<Buf
   return reply;
 }
 
-/** Sends `body` without Fastify's hooks. The other headers have been set. */
+/** Sends `body`, with its length and the headers that were set, without Fastify's hooks. */
 export function sendWhole(reply: FastifyReply, body: Buffer): void {
   reply.hijack();
   const headers = { ...reply.getHeaders(), 'content-length': body.length };
@@ -31,7 +31,7 @@ export function sendWhole(reply: FastifyReply, body: Buffer): void {
 /** Writes a piece and resolves when the kernel has taken it. */
 export type Write = (piece: Buffer) => Promise<void>;
 
-/** Sends the head and the body that `send` writes. An error destroys the connection. */
+/** Sends the head, and the body that `send` writes. An error destroys the connection. */
 export async function sendBody(reply: FastifyReply, send: (write: Write) => Promise<void>): Promise<void> {
   reply.hijack();
   const response = reply.raw;
@@ -45,17 +45,17 @@ export async function sendBody(reply: FastifyReply, send: (write: Write) => Prom
   }
 }
 
-/** Frees the memory of the piece afterwards. */
+/** Writes a piece, and then frees its memory. */
 export async function writeAndFree(write: Write, piece: Buffer): Promise<void> {
   await write(piece);
   freeBuffer(piece);
 }
 
 /**
- * Returns a function that writes a piece and resolves when the kernel has taken it. It throws `aborted` when the client
- * disconnects: Node may never call back for a write in progress when its connection is destroyed.
+ * Returns a function that writes a piece. The function throws `aborted` when the client disconnects, because Node may never call
+ * back for a write in progress when its connection is destroyed.
  */
-function writerOf(response: ServerResponse): (piece: Buffer) => Promise<void> {
+function writerOf(response: ServerResponse): Write {
   let fail: (reason: Error) => void = () => {};
   response.once('close', () => fail(new EnvdError('aborted', 'client disconnected')));
   return (piece) =>

@@ -6,42 +6,36 @@ import { announcedDigests, DigestCheck } from './digests.ts';
 
 const CHUNK = 64 * 1024;
 
-/**
- * The decoded body of a request. The constructor throws `invalid_argument` for an unsupported content coding and for
- * malformed digests.
- */
+/** The decoded body of a request. The constructor throws `invalid_argument` for an unsupported coding and malformed digests. */
 export class RequestBody {
   readonly stream: Readable;
   readonly #request: IncomingMessage;
   readonly #check: DigestCheck | null;
   readonly #isCoded: boolean;
 
-  /** `isCompressed`: whether the content itself is a gzip file, which is decoded like a coding. */
+  /** `isCompressed` says that the content itself is a gzip file, which is decoded like a content coding. */
   constructor(request: IncomingMessage, isCompressed = false) {
     const digests = announcedDigests(request.headers);
     this.#isCoded = isGzip(request.headers['content-encoding']) || isCompressed;
     this.#request = request;
-    // Before decoding: digests are of the coded content.
+    // The check comes before the decoding, because digests are of the coded content.
     this.#check = digests.length > 0 ? through(request, request, new DigestCheck(digests)) : null;
     const sent = this.#check ?? request;
     this.stream = this.#isCoded ? through(request, sent, createGunzip({ chunkSize: CHUNK })) : sent;
   }
 
-  /** Content-Length in bytes; null when it is unknown or the body is coded. */
+  /** The length in bytes; null when it is unknown or the body is coded. */
   get length(): number | null {
     const announced = this.#request.headers['content-length'];
     return announced === undefined || this.#isCoded ? null : Number(announced);
   }
 
-  /**
-   * Reads the rest of the body and verifies its digests. Throws `invalid_argument` when one does not match, `aborted`
-   * when the body is incomplete.
-   */
+  /** Reads the rest of the body. Throws `invalid_argument` when a digest does not match, and `aborted` for an incomplete body. */
   async verify(): Promise<void> {
     await this.#check?.verify();
   }
 
-  /** Discards the rest of the request: many clients read the response only after they have sent everything. */
+  /** Discards the rest of the request, because many clients read the response only after they have sent everything. */
   drain(): void {
     this.#request.unpipe();
     if (this.stream !== this.#request) this.stream.destroy();
@@ -57,18 +51,18 @@ function isGzip(contentEncoding: string | undefined): boolean {
   throw new EnvdError('invalid_argument', `content coding '${coding}' is not supported: use gzip`);
 }
 
-/** Pipes `source`, a stream of `request`, through `step`; destroys `step` when the request ends prematurely. */
+/** Pipes `source`, a stream of `request`, through `step`. Destroys `step` when the request ends early. */
 function through<Step extends Transform>(request: IncomingMessage, source: Readable, step: Step): Step {
   const onEnd = () => {
     if (!request.readableEnded) step.destroy(incompleteBody());
   };
   request.once('error', onEnd).once('close', onEnd);
-  // Readers get the error; without a reader it would be uncaught.
+  // Readers get the error. Without a reader it would be uncaught.
   step.on('error', () => {});
   return source.pipe(step);
 }
 
-/** Translates an error of reading a body. */
+/** Converts an error of reading a body into one for the client. */
 export function bodyError(error: unknown): EnvdError | HttpError {
   if (error instanceof EnvdError || error instanceof HttpError) return error;
   const code = error instanceof Error && 'code' in error ? String(error.code) : '';
@@ -80,7 +74,6 @@ export function bodyError(error: unknown): EnvdError | HttpError {
 
 const CONNECTION_CODES = new Set(['ECONNRESET', 'EPIPE', 'ABORT_ERR', 'ERR_STREAM_PREMATURE_CLOSE']);
 
-/** The error for a body that ends prematurely. */
 function incompleteBody(cause?: unknown): EnvdError {
   return new EnvdError('aborted', 'request ended before its body was complete', { cause });
 }

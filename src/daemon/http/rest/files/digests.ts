@@ -14,17 +14,17 @@ export interface AnnouncedDigest {
 
 type Headers = Readonly<Record<string, string | string[] | undefined>>;
 
-/** Equivalent here: the content of an upload is a whole representation (RFC 9530, section 3). */
+/** Both fields mean the same here, because the content of an upload is a whole representation. Source: RFC 9530, section 3. */
 const FIELDS = ['content-digest', 'repr-digest'];
 
-// A dictionary of structured fields (RFC 9651, section 3.2); parameters are ignored.
+// Each field is a dictionary of structured fields, whose parameters are ignored. Source: RFC 9651, section 3.2.
 const PARAMETERS = /(?:; *[a-z*][\w.*-]*(?:=(?:"(?:[^"\\]|\\["\\])*"|[^\s",;]+))?)*/.source;
 const DIGEST = new RegExp(`^([a-z*][a-z0-9_.*-]*)=:([A-Za-z0-9+/]*={0,2}):${PARAMETERS}$`);
 const PREFERENCE = new RegExp(`^([a-z*][a-z0-9_.*-]*)=(10|[0-9])${PARAMETERS}$`);
 
 /**
- * The digests in the headers of an upload. Unknown algorithms are ignored (RFC 9530). Throws `invalid_argument` for a
- * malformed field, because its body could not be verified.
+ * Returns the digests in the headers of an upload. Unknown algorithms are ignored. Throws `invalid_argument` for a malformed field,
+ * because its body could not be verified. Source: RFC 9530.
  */
 export function announcedDigests(headers: Headers): readonly AnnouncedDigest[] {
   return FIELDS.flatMap((field) => {
@@ -49,7 +49,7 @@ function parseDigests(field: string, value: string): AnnouncedDigest[] {
   });
 }
 
-/** The supported algorithm that `Want-Repr-Digest` prefers; null when there is none or the field is malformed. */
+/** Returns the supported algorithm that `Want-Repr-Digest` prefers; null when there is none or the field is malformed. */
 export function wantedDigest(headers: Headers): DigestAlgorithm | null {
   const wish = headers['want-repr-digest'];
   if (wish === undefined) return null;
@@ -71,7 +71,7 @@ function assertDigest({ field, algorithm, digest }: AnnouncedDigest, found: Buff
   throw new EnvdError('invalid_argument', `${field} is '${expected}', but the received body has '${actual}'`);
 }
 
-/** The digest in the syntax of the header fields. */
+/** Returns the digest in the syntax of the header fields. */
 export function formatDigest(algorithm: DigestAlgorithm, digest: Buffer): string {
   return `${algorithm}=:${digest.toString('base64')}:`;
 }
@@ -81,8 +81,8 @@ function membersOf(value: string): string[] {
 }
 
 /**
- * Passes a body through unchanged and verifies its digests at the end. The pieces are hashed on the event loop, each of
- * them, as it was read from the connection, in about 0.1 ms.
+ * Passes a body through unchanged, and verifies its digests at the end. It hashes on the event loop, because the pieces are as small
+ * as they were read from the connection.
  */
 export class DigestCheck extends Transform {
   readonly #hashes: ReadonlyMap<AnnouncedDigest, Hash>;
@@ -93,14 +93,14 @@ export class DigestCheck extends Transform {
   }
 
   override _transform(piece: Buffer, _encoding: BufferEncoding, done: TransformCallback): void {
-    // Before it is passed on: the reader frees its memory.
+    // The hash comes first, because the reader frees the piece's memory.
     for (const hash of this.#hashes.values()) hash.update(piece);
     done(null, piece);
   }
 
   /**
-   * Reads the rest (the epilogue of a multipart body, or bytes after the end of gzip) and verifies the digests.
-   * Throws `invalid_argument` when one does not match, and the error that the stream was destroyed with.
+   * Reads the rest, such as the epilogue of a multipart body, and verifies the digests. Throws `invalid_argument` when one does not
+   * match, and the error that the stream was destroyed with.
    */
   async verify(): Promise<void> {
     this.unpipe();

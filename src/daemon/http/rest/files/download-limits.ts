@@ -2,24 +2,24 @@ import type { ServerResponse } from 'node:http';
 import { Allowance } from '../../../../base/allowance.ts';
 import { EnvdError } from '../../../../base/errors.ts';
 
-/** Bytes of all downloads together that clients have not read yet. */
+/** All downloads together may keep so many bytes that clients have not read yet. */
 const MAX_UNSENT = 32 * 1024 * 1024;
-/** Bodies that need buffers of their own, half a MiB each: compressed ones and several ranges. */
+/** So many bodies may have buffers of their own, of half a MiB each: compressed ones, and those of several ranges. */
 const MAX_STREAMED = 16;
 
-/** Bounds the memory of all downloads, whose clients may never read. */
+/** Limits the memory of all downloads, whose clients may never read. */
 export class DownloadLimits {
   readonly #unsent = new Allowance(MAX_UNSENT);
   readonly #streamed = new Allowance(MAX_STREAMED);
 
-  /** Holds the bytes until the response has ended. Throws `resource_exhausted`. */
+  /** Counts the bytes until the response has ended. Throws `resource_exhausted`. */
   hold(bytes: number, response: ServerResponse): void {
     const release = this.take(bytes);
     if (response.destroyed) release();
     else response.once('close', release);
   }
 
-  /** Returns the function that releases the bytes, once. Throws `resource_exhausted`. */
+  /** Counts the bytes, and returns the function that releases them once. Throws `resource_exhausted`. */
   take(bytes: number): () => void {
     if (!this.#unsent.take(bytes)) throw exhausted('clients do not read their downloads');
     let held = bytes;
@@ -29,7 +29,7 @@ export class DownloadLimits {
     };
   }
 
-  /** Whether one more body may be streamed, until its response has ended. */
+  /** Takes a place for a streamed body until its response has ended. Returns false when there is none. */
   mayStream(response: ServerResponse): boolean {
     if (response.destroyed || !this.#streamed.take(1)) return false;
     response.once('close', () => this.#streamed.release(1));

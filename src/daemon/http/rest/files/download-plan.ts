@@ -27,7 +27,7 @@ type Headers = Readonly<Record<string, string | number>>;
 export interface DownloadPlan {
   readonly status: 200 | 206 | 304 | 416;
   readonly headers: Headers;
-  /** The body, before `coding`. */
+  /** The parts of the body, before it is coded. */
   readonly pieces: readonly (Buffer | ByteRange)[];
   readonly coding: Coding;
 }
@@ -36,8 +36,8 @@ export interface DownloadPlan {
 export type DownloadFacts = Pick<Download, 'name' | 'size' | 'modified' | 'tag'>;
 
 /**
- * Plans the response to a download: the file, ranges of it, or 304 (RFC 9110). Throws `failed_precondition`, and
- * `not_acceptable` when the client accepts none of the available codings.
+ * Plans the response to a download: the file, ranges of it, 304 or 416. Throws `failed_precondition` when a condition does not hold,
+ * and `not_acceptable` when the client accepts none of the available codings. Source: RFC 9110.
  */
 export function planDownload(
   method: string,
@@ -56,7 +56,7 @@ export function planDownload(
   }
   const coding = codingFor(headers, type);
   const common = commonHeaders(validators, coding);
-  // Ranges are defined for GET only (RFC 9110), and are supported for the identity coding.
+  // RFC 9110 defines ranges for GET only. Here they are supported for the identity coding.
   const isForRanges = method === 'GET' && coding === 'identity' && mayHaveRanges(headers, validators);
   if (file.size !== null && isForRanges) {
     const ranges = selectRanges(headers.range, file.size);
@@ -65,7 +65,7 @@ export function planDownload(
   return planWhole(file, coding, common);
 }
 
-/** Identity for requests with ranges, conditions or a wanted digest, which apply to the uncoded file. */
+/** Chooses the coding. Ranges, conditions and a wanted digest apply to the uncoded file, so they get the identity coding. */
 function codingFor(headers: IncomingHttpHeaders, contentType: string): Coding {
   const accept = headers['accept-encoding'];
   const isAboutFile = headers.range !== undefined || isConditional(headers) || wantedDigest(headers) !== null;
@@ -74,8 +74,8 @@ function codingFor(headers: IncomingHttpHeaders, contentType: string): Coding {
 }
 
 /**
- * The codings of a cached copy that the client can use. Not gzip when it requests ranges: browsers take them from the
- * copy.
+ * Returns the codings of a cached copy that the client can use. When it requests ranges, gzip is not among them, because browsers
+ * take the ranges from the copy.
  */
 function cacheableCodings(headers: IncomingHttpHeaders, contentType: string): readonly Coding[] {
   const coded =
@@ -84,8 +84,8 @@ function cacheableCodings(headers: IncomingHttpHeaders, contentType: string): re
 }
 
 /**
- * The headers of every response with the file or a part of it, and of a 304. A browser asks each time, and shows no earlier
- * content; without `no-cache` it would guess from Last-Modified for how long it need not ask.
+ * Returns the headers of every response with the file or a part of it, and of a 304. With `no-cache`, a browser asks each time.
+ * Otherwise it would guess from Last-Modified how long its copy is current, and show outdated content.
  */
 function commonHeaders(validators: Validators, coding: Coding): Headers {
   const etag = tagFor(validators, coding);

@@ -17,12 +17,15 @@ import { formatDigest, wantedDigest } from './digests.ts';
 import { type DownloadLimits, exhausted } from './download-limits.ts';
 import { type DownloadPlan, planDownload } from './download-plan.ts';
 
-/** The fastest level: a guest's network is faster than better compression. A literal, so that a start does not load zlib. */
+/**
+ * Level 1 is the fastest one, because better compression would be slower than a guest's network. It is written as a number,
+ * because reading `zlib.constants` would load zlib at each start.
+ */
 export const GZIP = { level: 1, chunkSize: 64 * 1024 };
 
 const gzip = promisify<Buffer, zlib.ZlibOptions, Buffer>(zlib.gzip);
 
-/** Sends the download, and closes it in every case. Throws `resource_exhausted` at the limits of all downloads. */
+/** Sends the download, and closes it in any case. Throws `resource_exhausted` at the limits of all downloads. */
 export async function sendDownload(
   request: FastifyRequest,
   reply: FastifyReply,
@@ -65,7 +68,7 @@ async function planWith(
   return { ...plan, headers: { ...plan.headers, 'repr-digest': formatDigest(algorithm, digest) } };
 }
 
-/** Plans without compression, if the client accepts that, when too many other bodies are being compressed. */
+/** Plans the response. When too many bodies are being compressed, this one is not, if the client accepts that. */
 function planWithin(
   { method, headers }: FastifyRequest,
   { raw: response }: FastifyReply,
@@ -82,8 +85,8 @@ function planWithin(
 }
 
 /**
- * The algorithm wanted by `Want-Repr-Digest` (RFC 9530, section 4); the digest is of the whole file, also with ranges.
- * Null when none is wanted, or the response is coded: those bytes are unknown before they are sent.
+ * Returns the algorithm that `Want-Repr-Digest` asks for; null when it asks for none, and when the response is coded, because coded
+ * bytes are unknown before they are sent. The digest is of the whole file, also with ranges. Source: RFC 9530, section 4.
  */
 function digestAlgorithm(request: FastifyRequest, { status, coding }: DownloadPlan): DigestAlgorithm | null {
   return coding === 'identity' && status < 300 ? wantedDigest(request.headers) : null;
@@ -101,12 +104,12 @@ interface Sent {
   readonly limits: DownloadLimits;
 }
 
-/** Bytes of a range that are sent with the head; an error of reading them is still answered. */
+/** So many bytes of a range are read before the head is sent, so that an error of reading them can still be answered. */
 const FIRST_BYTES = 16 * 1024;
 
 /**
- * Sends a range of a file as the body. After the first bytes the kernel sends from the file to the connection, so that a
- * client that does not read keeps no memory of the daemon. Throws as `sendStream`.
+ * Sends a range of a file as the body. After the first bytes, the kernel sends from the file to the connection, so that a client
+ * that does not read takes no memory of the daemon. Throws what `sendStream` throws.
  */
 async function sendRange(
   reply: FastifyReply,
@@ -122,7 +125,7 @@ async function sendRange(
       await write(first);
       release();
       const position = await sendFromFile(reply.request.call, { file, start: start + first.length, end });
-      // Also tells that the file has been truncated.
+      // Reading the rest also finds out if the file was truncated.
       if (position === end) return;
       const rest = readPieces(download.path, file, [{ start: position, end }]);
       for await (const piece of rest) await writeAndFree(write, piece);
@@ -140,7 +143,7 @@ async function readFirst(file: OpenFile, position: number, length: number): Prom
   return buffer.subarray(0, got);
 }
 
-/** Returns the position of the first byte that was not sent. */
+/** Lets the kernel send a range. Returns the position of the first byte that was not sent. */
 async function sendFromFile(call: CallScope, { file, start, end }: FileRange): Promise<number> {
   using output = SocketOutput.of(call.response);
   if (!output) return start;

@@ -4,14 +4,14 @@ import { Busboy, type BusboyFileStream, type BusboyInstance } from '@fastify/bus
 import { HttpError } from '../../../../base/errors.ts';
 import { bodyError } from './body.ts';
 
-/** Maximum number of parts of a body, including skipped ones: the parser uses memory for each. */
+/** A body may have so many parts, including skipped ones, because the parser uses memory for each. */
 const MAX_PARTS = 10_000;
-/** Maximum bytes of the headers of a part, enough for a path (PATH_MAX); the rest is ignored. */
+/** The headers of a part may have so many bytes, which is enough for a path (PATH_MAX); the rest is ignored. */
 const MAX_HEADERS = 16 * 1024;
-/** Bytes of a part that are buffered before reading from the connection stops. */
+/** When so many bytes of a part are buffered, the daemon stops reading from the connection. */
 const HIGH_WATER_MARK = 512 * 1024;
 
-/** Every part is treated as a file, so that none is collected in memory; file names keep their directories. */
+/** Every part is treated as a file, because the parser collects other parts in memory. File names keep their directories. */
 const OPTIONS = {
   limits: { parts: MAX_PARTS, headerSize: MAX_HEADERS },
   preservePath: true,
@@ -20,30 +20,30 @@ const OPTIONS = {
   highWaterMark: HIGH_WATER_MARK,
 };
 
-/** A part of a multipart body; names as sent by the client. */
+/** A part of a multipart body, with the names that the client has sent. */
 export interface Part {
   readonly name: string | undefined;
   readonly fileName: string | undefined;
-  /** What is not read of it is skipped. */
+  /** The reader may stop early; the rest is skipped. */
   readonly content: Readable;
 }
 
 /**
- * The parts of `body`, a multipart body after decoding, one after the other. Throws an error with status 413 for too many
- * parts, and as `bodyError` does.
+ * Yields the parts of `body`, a decoded multipart body, one after the other. Throws an error with status 413 for too many parts, and
+ * the errors of `bodyError`.
  */
 export async function* partsOf(body: Readable, contentType: string): AsyncGenerator<Part> {
   const parser = openParser(contentType);
   const files = on(parser, 'file', { close: ['finish'] });
-  const feed = new Feed(parser);
+  const input = new PacedInput(parser);
   let last: BusboyFileStream | null = null;
   parser.on('file', (_name, file) => {
     last = file;
-    feed.hold();
-    // Whoever reads it gets its error; when nobody does, it would be uncaught.
+    input.hold();
+    // The reader of the part gets its error. Without a reader it would be uncaught.
     file.on('error', () => {});
   });
-  // The same, when the last part has been taken.
+  // An error after the last part was taken would be uncaught too.
   parser.on('error', () => {});
   parser.on('partsLimit', () =>
     files.throw?.(new HttpError(413, `multipart body has more than ${MAX_PARTS} parts`)),
@@ -52,12 +52,12 @@ export async function* partsOf(body: Readable, contentType: string): AsyncGenera
     if (error) {
       last?.destroy(error);
       files.throw?.(error);
-    } else if (feed.isEmpty) files.return?.();
+    } else if (input.isEmpty) files.return?.();
   });
-  body.pipe(feed);
+  body.pipe(input);
   try {
     for await (const [name, content, fileName] of files) {
-      feed.release();
+      input.release();
       yield { name, fileName, content };
       content.resume();
     }
@@ -65,7 +65,7 @@ export async function* partsOf(body: Readable, contentType: string): AsyncGenera
     throw bodyError(error);
   } finally {
     stopWaiting();
-    body.unpipe(feed);
+    body.unpipe(input);
   }
 }
 
@@ -78,14 +78,14 @@ function openParser(contentType: string): BusboyInstance {
 }
 
 /**
- * Passes a body on to the parser, each piece only when all parts that began in the one before have been taken: otherwise
- * the contents of thousands of small parts would be parsed ahead of their reader, and kept.
+ * Passes a body on to the parser. It passes on a piece only when all parts that began in the piece before were taken. Otherwise the
+ * parser would parse thousands of small parts ahead of their reader, and keep them.
  */
-class Feed extends Writable {
-  /** Whether the body had no byte so far: then it is a form without parts, not one that was cut off. */
+class PacedInput extends Writable {
+  /** Whether the body has had no byte. An empty body is a form without parts, and not one that was cut off. */
   isEmpty = true;
   readonly #parser: BusboyInstance;
-  /** Parts that have begun and were not taken. */
+  /** The number of parts that have begun and were not taken. */
   #held = 0;
   #proceed: (() => void) | null = null;
 

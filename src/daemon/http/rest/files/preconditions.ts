@@ -3,11 +3,11 @@ import fresh from 'fresh';
 import { EnvdError } from '../../../../base/errors.ts';
 import type { Coding } from './content-headers.ts';
 
-/** The validators of a file (RFC 9110, section 8.8); null when unavailable. */
+/** The validators of a file; null: unavailable. Source: RFC 9110, section 8.8. */
 export interface Validators {
   /** A strong entity tag, with its quotes. */
   readonly etag: string | null;
-  /** The entity tag of the file coded by gzip: a weak one, because the compressed bytes may vary. */
+  /** The entity tag of the file coded by gzip. It is weak, because the compressed bytes may vary. */
   readonly codedEtag: string | null;
   /** An HTTP date. */
   readonly lastModified: string | null;
@@ -21,7 +21,7 @@ const CONDITIONAL = [
   'if-range',
 ] as const;
 
-/** The validators of a file with this tag, without quotes, and modification time; null when unavailable. */
+/** Returns the validators of a file with this tag, without quotes, and this modification time; null: unavailable. */
 export function validatorsOf(tag: string | null, modified: Date | null): Validators {
   return {
     etag: tag && `"${tag}"`,
@@ -39,8 +39,8 @@ export function isConditional(headers: IncomingHttpHeaders): boolean {
 }
 
 /**
- * Throws `failed_precondition` when If-Match or If-Unmodified-Since does not hold (RFC 9110, 13.1.1 and 13.1.4). If-Match may
- * have either tag: that of the coded form is weak, but stands for the same content.
+ * Throws `failed_precondition` when If-Match or If-Unmodified-Since does not hold. If-Match may name the tag of the coded form, too,
+ * which is weak but stands for the same content. Source: RFC 9110, sections 13.1.1 and 13.1.4.
  */
 export function assertPreconditions(
   headers: IncomingHttpHeaders,
@@ -56,9 +56,7 @@ export function assertPreconditions(
   throw new EnvdError('failed_precondition', `file has changed: ${header} does not match it`);
 }
 
-/**
- * Throws `failed_precondition` when a condition of an upload does not hold for the file, null when it is missing.
- */
+/** Throws `failed_precondition` when a condition of an upload does not hold for the file; null: there is no file. */
 export function assertUploadConditions(headers: IncomingHttpHeaders, file: Validators | null): void {
   const { 'if-match': wanted, 'if-unmodified-since': since, 'if-none-match': unwanted } = headers;
   if (file && unwanted?.trim() === '*')
@@ -75,8 +73,8 @@ function namesTag(list: string, { etag, codedEtag }: Validators): boolean {
 }
 
 /**
- * Whether the client's copy, of this coding, is current (13.1.2 and 13.1.3). `Cache-Control: no-cache`, which browsers and fetch add to
- * conditional requests, is ignored: it is meant for caches.
+ * Returns whether the client's copy, in this coding, is current. `Cache-Control: no-cache` is ignored, because browsers and fetch add
+ * it to conditional requests for the caches on the way. Source: RFC 9110, sections 13.1.2 and 13.1.3.
  */
 export function isNotModified(headers: IncomingHttpHeaders, validators: Validators, coding: Coding): boolean {
   const { 'if-none-match': match, 'if-modified-since': since } = headers;
@@ -87,9 +85,9 @@ export function isNotModified(headers: IncomingHttpHeaders, validators: Validato
 }
 
 /**
- * Whether the client may get ranges: not when If-Range says that its part belongs to another content (13.1.5), nor with
- * If-None-Match. Such a range is made by a browser from the one of its page and from a copy. Chromium takes the length of the
- * copy, which may be coded or outdated, for that of the file, and asks for less than the page does.
+ * Returns whether the client may get ranges. It may not when If-Range says that its part belongs to other content, and not with
+ * If-None-Match. With If-None-Match, a browser combines the range that its page asks for with its own copy. Chromium takes the length
+ * of that copy, which may be coded or outdated, for the length of the file, and asks for too little. Source: RFC 9110, section 13.1.5.
  */
 export function mayHaveRanges(headers: IncomingHttpHeaders, { etag, lastModified }: Validators): boolean {
   if (headers['if-none-match'] !== undefined) return false;

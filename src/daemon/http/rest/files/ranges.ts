@@ -2,15 +2,15 @@ import parseRange from 'range-parser';
 import { uniqueId } from '../../../linux/system/unique-id.ts';
 import type { ByteRange } from '../../../services/files/content.ts';
 
-/** Part of a file of known size; `end` is exclusive. */
+/** A part of a file of known size. `end` is exclusive. */
 export interface Range extends ByteRange {
   readonly end: number;
 }
 
 /**
- * The ranges of a Range header, in its order; null when it is ignored: absent, another unit, or malformed (RFC 9110,
- * section 14.2). Empty when no range lies within the file. Overlapping ranges are merged if their sum exceeds the size
- * of the file.
+ * Returns the ranges of a Range header, in its order. Returns an empty list when no range is in the file, and null when the header is
+ * absent, malformed or in another unit, so that it is ignored. Overlapping ranges are merged if their sum exceeds the size of the
+ * file. Source: RFC 9110, section 14.2.
  */
 export function selectRanges(header: string | undefined, size: number): readonly Range[] | null {
   if (header === undefined) return null;
@@ -25,7 +25,7 @@ export function selectRanges(header: string | undefined, size: number): readonly
   return chosen.map(({ start, end }) => ({ start, end: end + 1 }));
 }
 
-/** `-n` means the whole file if that is shorter; range-parser reports it as unsatisfiable. */
+/** Shortens suffixes `-n` to the size of the file: they then mean the whole file, but range-parser would refuse longer ones. */
 function clampSuffixes(header: string, size: number): string {
   return header.replace(/(?<=[=,]\s*)-(\d+)/g, (_, length: string) => `-${Math.min(Number(length), size)}`);
 }
@@ -34,10 +34,10 @@ function isBytes(header: string): boolean {
   return /^\s*bytes\s*=/i.test(header);
 }
 
-/** A multipart/byteranges body, RFC 9110, section 14.6. */
+/** A multipart/byteranges body. Source: RFC 9110, section 14.6. */
 export interface MultipartRanges {
   readonly contentType: string;
-  /** Bytes of the body. */
+  /** The length of the body, in bytes. */
   readonly length: number;
   readonly pieces: readonly (Buffer | Range)[];
 }

@@ -14,7 +14,7 @@ const CONDITIONS = ['if-match', 'if-none-match', 'if-unmodified-since'] as const
 
 type UploadQuery = ReturnType<typeof UPLOAD_QUERY.read>;
 
-/** What an upload does to its files. Throws `invalid_argument` for wishes that contradict each other. */
+/** Returns what an upload does to its files. Throws `invalid_argument` for options that contradict each other. */
 export function changeOf(headers: IncomingHttpHeaders, { append, offset, mode }: UploadQuery): FileChange {
   if (headers['content-range'] !== undefined)
     throw new EnvdError(

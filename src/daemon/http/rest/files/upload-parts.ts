@@ -11,34 +11,34 @@ import { type Part, partsOf } from './multipart.ts';
 
 const RAW = 'application/octet-stream';
 const MULTIPART = 'multipart/form-data';
-/** The name of parts that are stored. */
+/** Parts with this name are stored as files. */
 const FILE = 'file';
-/** Other names that an error shows, and characters of each. */
+/** An error shows so many other names, and so many characters of each. */
 const [MOST_SHOWN, LONGEST_SHOWN] = [10, 100];
-/** Maximum bytes of the response to an upload: paths, names and metadata of all its files as JSON. */
+/** The response to an upload, which has paths, names and metadata of all its files as JSON, may have so many bytes. */
 const MAX_RESPONSE = 4 * 1024 * 1024;
 
-/** Whether the content type is one of those accepted for uploads. */
+/** Returns whether the content type is one of those accepted for uploads, apart from archives. */
 export function isUpload(request: FastifyRequest): boolean {
   const type = mediaTypeOf(request);
   return type === RAW || type === MULTIPART;
 }
 
-/** The error for another content type. */
+/** Returns the error for another content type. */
 export function unsupportedType(request: FastifyRequest): EnvdError {
   const message = `content type '${mediaTypeOf(request)}' is not supported: use ${MULTIPART} or ${RAW}`;
   return new EnvdError('invalid_argument', message);
 }
 
-/** The Content-Type without parameters, in lower case; empty when absent. */
+/** Returns the Content-Type without parameters, in lower case; it is empty when absent. */
 export function mediaTypeOf({ headers }: FastifyRequest): string {
   const [type = ''] = (headers['content-type'] ?? '').split(';', 1);
   return type.trim().toLowerCase();
 }
 
 /**
- * The files in the body of a request, one after the other; `path`: from the query, empty when absent; `room`: see
- * `ContentBatches`. At the end the rest of the body is discarded. Throws after the last file when a digest does not match.
+ * Yields the files in the body of a request, one after the other, and then discards the rest of the body. `path` comes from the query,
+ * and is empty when absent; for `room` see `ContentBatches`. Throws after the last file when a digest does not match.
  */
 export async function* uploadedParts(
   request: FastifyRequest,
@@ -85,7 +85,7 @@ function withoutFile(names: readonly string[]): string {
   return `form has no part named '${FILE}', which is the content: it ${found}`;
 }
 
-/** The path for a part, or null when it is not a file to store. Throws `invalid_argument` for an unusable file name. */
+/** Returns the path for a part; null: the part is not stored. Throws `invalid_argument` for an unusable file name. */
 function destinationOf({ name, fileName = '' }: Part, path: string): string | null {
   if (name !== FILE) return null;
   if (path !== '') return path;
@@ -93,22 +93,22 @@ function destinationOf({ name, fileName = '' }: Part, path: string): string | nu
     const advice = 'add one, or the query parameter path';
     throw new EnvdError('invalid_argument', `a part named 'file' has no file name: ${advice}`);
   }
-  // Checked before normalisation, which may shorten a name that the parser has truncated.
+  // This comes before the normalization, which may shorten a name that the parser has truncated.
   requirePathLength(fileName, 'file name of a part');
-  // The parser replaces bytes that are not UTF-8: the file would get another name than was meant.
+  // The parser replaces bytes that are not UTF-8, so the file would get a wrong name.
   if (fileName.includes('\ufffd')) {
     const advice = 'send such bytes as the characters U+EF80 to U+EFFF, or the query parameter path';
     throw new EnvdError('invalid_argument', `file name of a part is not UTF-8: '${fileName}': ${advice}`);
   }
-  // Browsers encode quotes like this; other characters are raw UTF-8.
+  // Browsers encode only quotes, and send other characters as UTF-8.
   return fileName.replaceAll('%22', '"');
 }
 
 const METADATA = 'x-metadata-';
 
-/** The metadata in `X-Metadata-<key>` headers; keys in lower case, empty ones ignored; the first value if one repeats. */
+/** Returns the metadata in `X-Metadata-<key>` headers, with keys in lower case. Of a repeated key, the first value counts. */
 export function metadataOf(request: IncomingMessage): MetadataValues {
-  // Most requests have none; `headersDistinct` is made on demand.
+  // Most requests have no metadata, and Node creates `headersDistinct` on demand.
   if (!Object.keys(request.headers).some((name) => name.startsWith(METADATA))) return {};
   const metadata = new Map<string, string>();
   for (const [name, [first = '']] of Object.entries(request.headersDistinct) as [string, string[]][]) {

@@ -60,7 +60,7 @@ export async function upload(
     for await (const part of parts) await batch.receive(part);
     await batch.commit();
     context.shared.tally.count += batch.committed.length;
-    debug('files', 'uploaded', () => ({ files: batch.committed.length, durable: context.durable }));
+    debug('files', 'files uploaded', () => ({ files: batch.committed.length, durable: context.durable }));
     return batch.committed;
   } finally {
     await batch[Symbol.asyncDispose]();

@@ -109,7 +109,7 @@ export class Launcher implements Disposable {
     const output = this.#newOutput();
     try {
       const opened = await this.#open(request, plan, leaf, output);
-      debug('process', 'launched', () => ({ pid: opened.spawned.pid, inCgroup: leaf !== null }));
+      debug('process', 'process launched', () => ({ pid: opened.spawned.pid, inCgroup: leaf !== null }));
       const { tag, startId, deadlineMs } = request;
       const deadlineAt = deadlineMs === null ? null : monotonicMs() + deadlineMs;
       const asked = { config: keptOf(request.config, startId !== null), tag, startId, deadlineAt };

@@ -201,7 +201,7 @@ export class ManagedProcess {
   /** Signals the process and all its descendants, in whatever session. Throws `failed_precondition` without cgroups. */
   signalTree(signal: number): void {
     if (!this.#leaf) {
-      const text = `process ${this.pid} has no cgroup of its own: its tree cannot be signalled`;
+      const text = `process ${this.pid} has no cgroup of its own: its tree cannot be signaled`;
       throw new EnvdError('failed_precondition', text);
     }
     if (signal === SIGKILL) this.#isKilled = true;

@@ -121,7 +121,7 @@ export class Reader implements Feed<ProcessEvent> {
 
   #dropStalled(): void {
     const seconds = STALL_LIMIT_MS / 1000;
-    const text = `reader dropped: it has not read for ${seconds} s while others wait`;
+    const text = `reader dropped: it has not read for ${seconds} s while others wait, connect again`;
     this.drop(new EnvdError('resource_exhausted', text));
   }
 

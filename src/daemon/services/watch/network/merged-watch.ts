@@ -172,7 +172,7 @@ export class MergedWatch implements WatchSink, Disposable {
     const root = displayPath(this.#options.root);
     throw new EnvdError(
       'resource_exhausted',
-      `cannot watch path on network filesystem: more than ${MAX_POLLED} entries to poll: '${root}'`,
+      `cannot watch path on network filesystem: more than ${MAX_POLLED} entries to poll, watch a smaller directory: '${root}'`,
     );
   }
 

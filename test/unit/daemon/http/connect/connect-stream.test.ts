@@ -378,7 +378,7 @@ describe('the request', () => {
     const frame = compressed(Buffer.from('x'));
     expect(await refused(call('json', frame, { 'connect-content-encoding': 'br' }))).toEqual({
       code: 'unimplemented',
-      message: "unknown compression 'br': supported encodings are gzip",
+      message: "unknown compression 'br': use gzip or none",
     });
   });
 });

@@ -46,7 +46,9 @@ test('what is excluded stays excluded until a replacement has failed, and its re
   await upgrade.start();
   expect(lock.isHeld).toBe(true);
   starts.resolve(false);
-  expect(await told.promise).toBe('starts under way did not complete within 15 s');
+  expect(await told.promise).toBe(
+    'cannot upgrade: starts of processes did not complete within 15 s, try again',
+  );
   expect(goesOn).toBe(true);
   await expect.poll(() => lock.isHeld).toBe(false);
 });

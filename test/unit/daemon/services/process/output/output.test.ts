@@ -199,7 +199,7 @@ describe('a stalled reader', () => {
     expect(state.paused).toBe(false);
     await expect(async () => stalled.next()).rejects.toMatchObject({
       kind: 'resource_exhausted',
-      message: 'reader dropped: it has not read for 30 s while others wait',
+      message: 'reader dropped: it has not read for 30 s while others wait, connect again',
     });
     await expect(async () => stalled.next()).rejects.toThrow('reader dropped');
     const before = state.written;
