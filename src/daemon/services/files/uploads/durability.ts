@@ -6,8 +6,8 @@ import { type BytePath, displayPath, pathBuffer } from '../../../linux/paths/byt
 import { about } from '../../../linux/system/errno.ts';
 
 /**
- * Calls fsync(2) on these directories and all their parents, which may be new too. A clean directory costs
- * microseconds.
+ * Calls fsync(2) on these directories and all their parents, which may be new too. The call is cheap for a directory
+ * without changes.
  */
 export async function syncDirectories(paths: Iterable<BytePath>, lanes: Lanes): Promise<void> {
   const synced = new Set<BytePath>();

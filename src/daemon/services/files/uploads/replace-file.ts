@@ -7,8 +7,8 @@ import type { StagedFile } from './staged-file.ts';
 const MAX_ATTEMPTS = 16;
 
 /**
- * Publishes the staged file atomically, replacing a file `previous`, whose mode is kept. Its other hard links keep the
- * old content. Throws `aborted` after 16 attempts.
+ * Publishes the staged file atomically. If it replaces a file `previous`, it takes over its mode. Other hard links of
+ * that file keep the old content. Throws `aborted` after 16 attempts.
  */
 export async function replaceByStaged(
   staged: StagedFile,
