@@ -48,10 +48,7 @@ export class DirectoryHandle implements Disposable {
     return new DirectoryHandle(open(this.#descriptor, path, how));
   }
 
-  /**
-   * Reads the next names, about a thousand, or returns null at the end. Without `withOthers` it returns directories
-   * only.
-   */
+  /** Reads the next names, about a thousand, or returns null at the end. Without `withOthers` it omits other files. */
   nextNames(withOthers: boolean): DirectoryNames | null {
     const batch = native.nextNames(this.#descriptor);
     if (!batch) return null;
@@ -68,10 +65,7 @@ export class DirectoryHandle implements Disposable {
     return names;
   }
 
-  /**
-   * Tells what has this name, or returns null if nothing has it. A mount point counts as a directory and is not
-   * accessed.
-   */
+  /** Tells what has this name, or returns null. A mount point counts as a directory and is not accessed. */
   kindOf(name: BytePath): 'directory' | 'other' | null {
     try {
       return this.#statusOf(name).isDirectory() ? 'directory' : 'other';

@@ -21,10 +21,7 @@ export interface SmallFile extends Owner {
   readonly nanoseconds: number;
 }
 
-/**
- * open(2) fails with one of these errors where O_TMPFILE is not supported. With EISDIR it was taken for the open of a
- * directory.
- */
+/** open(2) fails like this where O_TMPFILE is not supported. EISDIR means that it was taken for a plain open. */
 const NO_TMPFILE = ['ENOTSUP', 'EOPNOTSUPP', 'EISDIR', 'EINVAL'];
 
 /**
@@ -250,8 +247,7 @@ function itemOf({ name, content, mode, uid, gid, seconds, nanoseconds }: SmallFi
 }
 
 /**
- * Gives a symbolic link of ours an owner. It checks the link first, because the directory's owner may have exchanged it
- * since it was made.
+ * Gives a symbolic link of ours an owner. The directory's owner may have exchanged the link, so it is checked first.
  */
 async function giveLink(made: OpenFile, text: BytePath, { uid, gid }: Owner): Promise<void> {
   const status = await made.exactStat();

@@ -60,10 +60,7 @@ export class DirectoryListing implements Disposable {
     this.#lanes = lanes;
   }
 
-  /**
-   * Reads all entries of the directory, which may be a symbolic link. `isDeep` says that `below` will be called. Throws
-   * open(2)'s errors.
-   */
+  /** Reads a directory, which may be a symbolic link. `isDeep`: `below` will be called. Throws open(2)'s errors. */
   static async open(
     path: BytePath,
     prefix: string,

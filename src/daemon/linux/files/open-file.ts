@@ -28,16 +28,13 @@ const statFile = promisify(fstat);
 const SET_ID = 0o6000;
 
 /**
- * Owns the descriptor of an open file, and runs all calls on it in its lane. Its methods throw the system calls'
- * errors, and `NoAnswer`.
+ * Owns the descriptor of an open file, and runs all calls in its lane. Throws the system calls' errors, and `NoAnswer`.
  */
 export class OpenFile implements AsyncDisposable {
   readonly fd: number;
   readonly lane: Lane;
   readonly #lanes: Lanes;
-  /**
-   * These calls are in progress. The descriptor must stay open until they return, because its number could be reused.
-   */
+  /** While these calls are in progress, the descriptor must stay open, because its number could be reused. */
   readonly #underWay = new Set<Promise<unknown>>();
   #closed: Promise<void> | null = null;
 
@@ -77,10 +74,7 @@ export class OpenFile implements AsyncDisposable {
     return this.run(() => changeOwner(this.fd, uid, gid));
   }
 
-  /**
-   * Runs a job that uses the descriptor, which stays open until the job ends. It runs in the lane of the file or in
-   * `lane`.
-   */
+  /** Runs a job that uses the descriptor, which stays open until it ends, in the lane of the file or in `lane`. */
   run<T>(job: () => Promise<T>, options?: RunOptions<T>, lane = this.lane): Promise<T> {
     return this.#lanes.run(lane, () => this.during(job()), options);
   }
@@ -127,10 +121,7 @@ export class OpenFile implements AsyncDisposable {
     if (mode & SET_ID) await this.chmod(mode & 0o7777 & ~SET_ID);
   }
 
-  /**
-   * Flushes the file to storage. Pipes, devices and pseudo files do not support fsync(2) (EINVAL), which is not an
-   * error.
-   */
+  /** Flushes the file to storage, except pipes, devices and pseudo files, which do not support fsync(2) (EINVAL). */
   async sync(): Promise<void> {
     try {
       await this.run(() => syncFile(this.fd), { long: true });

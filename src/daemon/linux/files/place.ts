@@ -72,10 +72,7 @@ export class PathHandle implements Disposable {
     return this.#at.missing !== '';
   }
 
-  /**
-   * Returns the user whose permissions apply, who owns a symbolic link on the path. Null means the daemon's
-   * permissions.
-   */
+  /** Returns the owner of a symbolic link on the path, whose permissions apply. Null means the daemon's permissions. */
   get owner(): number | null {
     return this.#at.owner;
   }
@@ -210,10 +207,7 @@ export class PathHandle implements Disposable {
     if (this.isBelowMissing) await this.#enter(this.#at.missing, user);
   }
 
-  /**
-   * Creates the directory and its missing parents, and returns false when it exists. Throws ENOTDIR when the name is
-   * not a directory.
-   */
+  /** Creates the directory and its parents. Returns false when it exists. Throws ENOTDIR when it is something else. */
   async makeDirectory(user: Owner): Promise<boolean> {
     const { missing, name } = this.#at;
     return this.#enter(missing === '' ? name : `${missing}/${name}`, user);

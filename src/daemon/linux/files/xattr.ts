@@ -20,8 +20,7 @@ export class Attributes {
   }
 
   /**
-   * Returns the attributes whose names start with `prefix`, by the rest of the name. The map is empty where attributes
-   * are not supported.
+   * Maps the names that start with `prefix`, without it, to values. The map is empty where attributes are unsupported.
    */
   async read(prefix: string): Promise<Map<string, Buffer>> {
     const read = await attempt(

@@ -5,10 +5,7 @@ import type { Lane } from './lane.ts';
 
 /** A batch has at most this many jobs, which run one after the other. */
 const MAX_JOBS = 16;
-/**
- * A batch that takes longer than this, in milliseconds, probably has a job that waits for a lock. The other jobs are
- * then taken out of it.
- */
+/** A batch that takes longer, in milliseconds, probably has a job that waits for a lock. The others are taken out. */
 const RECALL_MS = 10;
 /** A batch that waits for a slot in its lane accepts further jobs for this time, in milliseconds. */
 const OPEN_MS = 100;
@@ -46,10 +43,7 @@ export class JobBatches {
     this.#run = run;
   }
 
-  /**
-   * Adds a job, which must be a single call of the addon. The promise settles as the job does, or with the error of the
-   * lane.
-   */
+  /** Adds a single call of the addon. The promise settles as the job does, or with the error of the lane. */
   add<T>(lane: Lane, job: () => T | Promise<T>): Promise<T> {
     const [directory = '', , changes = directory] = lane.keys;
     const { promise, resolve, reject } = Promise.withResolvers<T>();

@@ -16,10 +16,7 @@ export type Patience = 'short' | 'long' | 'endless';
 
 /** Jobs on open files of local disks run here, because nobody can delay them. */
 export const QUICK: Lane = { mounts: [], keys: [], patience: 'endless' };
-/**
- * These jobs wait for the lock of an open file, which another process may hold for seconds: write(2) and ftruncate(2)
- * do.
- */
+/** These jobs (write(2), ftruncate(2)) wait for the lock of an open file, which others may hold for seconds. */
 const LOCKING: Lane = { mounts: [], keys: ['locks'], patience: 'endless' };
 
 /**

@@ -10,9 +10,7 @@ export interface LaneOptions {
   readonly threads: number;
 }
 
-/**
- * Says that a file system did not answer in time. It has the shape of a system error, so that `explain` adds the path.
- */
+/** Says that a file system did not answer in time. It looks like a system error, so that `explain` adds the path. */
 export class NoAnswer extends Error {
   readonly code = 'ETIMEDOUT';
   readonly errno = -110;
@@ -135,9 +133,7 @@ export class Lanes {
     return promise;
   }
 
-  /**
-   * Throws only what says that the file system does not answer, because the job itself meets all other errors again.
-   */
+  /** Throws only if the file system does not answer, because the job itself meets all other errors again. */
   async #ask(lane: Lane, question: () => Promise<unknown>): Promise<void> {
     await this.run(lane, question).catch((error: unknown) => {
       if (error instanceof NoAnswer || error instanceof EnvdError) throw error;

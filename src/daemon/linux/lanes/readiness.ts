@@ -9,8 +9,7 @@ export const FAILED = 0;
 export const CLOSE = -1;
 
 /**
- * Calls back once, as soon as a read (or a write if `writable` is true) would not block or would fail. The returned
- * function cancels that.
+ * Calls back once when a read, or with `writable` a write, would not block or would fail. Returns how to cancel that.
  */
 export function awaitReady(descriptor: number, writable: boolean, onReady: () => void): () => void {
   const set = native.pollDescriptor(descriptor, () => {

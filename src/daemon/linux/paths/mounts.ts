@@ -19,10 +19,7 @@ export interface Mount {
   readonly kind: MountKind;
 }
 
-/**
- * These are NFS_SUPER_MAGIC, SMB_SUPER_MAGIC, CIFS_SUPER_MAGIC, SMB2_SUPER_MAGIC and FUSE_SUPER_MAGIC. Source:
- * statfs(2).
- */
+/** These are NFS_, SMB_, CIFS_, SMB2_ and FUSE_SUPER_MAGIC. Source: statfs(2). */
 const NETWORK_TYPES: ReadonlySet<number> = new Set([0x6969, 0x517b, 0xff534d42, 0xfe534d42, 0x65735546]);
 
 /** mountinfo names the same types like this. FUSE file systems append a subtype. */

@@ -52,9 +52,7 @@ export async function findExecutable(
   throw new EnvdError('not_found', `cannot start '${command}': ${reason}`);
 }
 
-/**
- * Returns a hint for a command that was not found and looks like a whole command line. It is empty for other commands.
- */
+/** Returns a hint for a command that was not found and looks like a whole command line, or else an empty text. */
 export function lineHint(command: string): string {
   const program = /^\s*(\S+)\s+\S/.exec(command)?.[1];
   if (program === undefined) return '';
@@ -105,10 +103,7 @@ function kind(mode: number): number {
   return mode & fsConstants.S_IFMT;
 }
 
-/**
- * Checks permissions as execve(2) does: those of the owner, else of the group, else of others. Root needs any execute
- * bit.
- */
+/** Checks permissions as execve(2) does: of the owner, else the group, else others. Root needs any execute bit. */
 function mayExecute(status: Status, user: User): boolean {
   const { S_IXUSR, S_IXGRP, S_IXOTH } = fsConstants;
   if (user.uid === 0) return (status.mode & (S_IXUSR | S_IXGRP | S_IXOTH)) !== 0;

@@ -142,9 +142,7 @@ export class InputQueue {
     else if (this.#phase === 'ending') this.destroy();
   };
 
-  /**
-   * Writes until the kernel takes no more, or the limit of a turn is reached. Throws write(2)'s errors, such as EAGAIN.
-   */
+  /** Writes until the kernel takes no more, or a turn's limit is reached. Throws write(2)'s errors, such as EAGAIN. */
   #writeSome(): void {
     for (let most = TURN_BYTES; most > 0; ) {
       const [first] = this.#accepted;

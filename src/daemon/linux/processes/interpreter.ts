@@ -5,17 +5,12 @@ import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { PathHandle } from '../files/place.ts';
 import { type Lanes, NoAnswer } from '../lanes/lanes.ts';
 
-/**
- * This many bytes of a file are read. They hold its first line, or the headers of a program and the name of its loader.
- */
+/** This many bytes of a file are read: its first line, or the headers of a program and its loader's name. */
 const HEAD_BYTES = 4096;
 /** The kernel reads this much of a first line. Source: BINPRM_BUF_SIZE, linux/binfmts.h. */
 const LINE_BYTES = 256;
 
-/**
- * Describes the interpreter of a file, to explain why the file cannot be executed. Returns null if the file has none or
- * cannot be read.
- */
+/** Describes the interpreter of a file that cannot be executed. Returns null if it has none or cannot be read. */
 export async function describeInterpreter(file: string, lanes: Lanes): Promise<string | null> {
   try {
     using place = await PathHandle.open(file, true, lanes);
@@ -32,10 +27,7 @@ export async function describeInterpreter(file: string, lanes: Lanes): Promise<s
   }
 }
 
-/**
- * Returns the first line of a script, with escapes for `\r` and other invisible characters. Returns null for another
- * file.
- */
+/** Returns the first line of a script, with escapes for `\r` and other invisible characters, or else null. */
 function firstLine(start: Buffer): string | null {
   if (start.toString('latin1', 0, 2) !== '#!') return null;
   const [line = ''] = start.toString('utf8', 0, LINE_BYTES).split('\n', 1);
@@ -49,10 +41,7 @@ const ELF = {
 } as const;
 const PT_INTERP = 3;
 
-/**
- * Returns the loader of a dynamic program of this byte order. Returns null if it has none, or if the name is not in
- * `start`.
- */
+/** Returns the loader of a program of this byte order, or null if it has none or `start` does not have the name. */
 function loaderOf(start: Buffer): string | null {
   if (start.length < HEAD_BYTES || start.toString('latin1', 0, 4) !== '\x7fELF') return null;
   const bits = start[4];

@@ -11,20 +11,14 @@ export interface PipeOwner {
 
 const NOBODY: PipeOwner = { process: 0, stream: 0, offset: 0 };
 
-/**
- * Reads all pipes and terminals into one shared buffer, and copies each result out of it. So a read does not allocate
- * 64 KiB.
- */
+/** Reads all pipes and terminals into one shared buffer and copies each result, so that no read allocates 64 KiB. */
 export class PipePoller {
   readonly #buffer = new ReadBuffer();
   /** This maps the reader's numbers to the open pipes. */
   readonly #open = new Map<number, ReadEnd>();
   readonly #reader = native.pipeReader(this.#buffer.room, (pipe, length) => this.#take(pipe, length));
 
-  /**
-   * Reads a pipe or the master of a terminal, which the result owns. If `isWatched` is false, it reads only when
-   * `ReadEnd.read` is called.
-   */
+  /** Reads a pipe or a terminal's master, which the result owns. If not `isWatched`, only `ReadEnd.read` reads it. */
   read(descriptor: number, onBytes: (bytes: Buffer) => void, owner = NOBODY, isWatched = true): ReadEnd {
     const pipe = this.#reader.open(descriptor, isWatched);
     this.#buffer.own(pipe, owner);
@@ -90,10 +84,7 @@ export class ReadEnd {
     if (!this.#isClosed) this.#reader.setPaused(this.#pipe, paused);
   }
 
-  /**
-   * Reads what the pipe holds, and the end of file, without waiting for an event. It reads nothing while it is paused.
-   * Returns the number of bytes.
-   */
+  /** Reads what the pipe holds, and the end of file, unless it is paused. Returns the number of bytes. */
   read(): number {
     return this.#isClosed ? 0 : this.#reader.read(this.#pipe);
   }

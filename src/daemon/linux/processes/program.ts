@@ -88,18 +88,12 @@ export function setChildLimits({ descriptors, core }: ChildLimits): void {
   native.childLimits(descriptors, core);
 }
 
-/**
- * Reaps the children of an earlier program other than `known`. They are its helpers, which end with it. `proc` is where
- * procfs is mounted.
- */
+/** Reaps the children of an earlier program other than `known`: helpers, which end with it. `proc` is procfs. */
 export function reapOthers(known: ReadonlySet<number>, proc = '/proc'): void {
   for (const pid of childrenIn(proc)) if (!known.has(pid)) followProcess(pid, null, true);
 }
 
-/**
- * Returns the children of this process. It looks at all processes where the kernel keeps no lists of children
- * (CONFIG_PROC_CHILDREN).
- */
+/** Returns the children of this process. Without CONFIG_PROC_CHILDREN it looks at all processes. */
 function childrenIn(proc: string): number[] {
   try {
     const children = readFileSync(`${proc}/thread-self/children`, 'utf8').split(' ').map(Number);

@@ -21,19 +21,14 @@ export interface TerminalEnds {
   readonly slave: number;
 }
 
-/**
- * This is more than the kernel holds of a terminal's output, which is some 20 KiB. Source: drivers/tty/pty.c and
- * n_tty.c.
- */
+/** The kernel holds less than this of a terminal's output, some 20 KiB. Source: drivers/tty/pty.c and n_tty.c. */
 const DRAIN_BYTES = 64 * 1024;
 /** login(1) sets the same mode. */
 const TERMINAL_MODE = 0o620;
 
 /** Owns a pseudoterminal, on whose `slave` `spawn` starts the child (docs/decisions/005-terminals.md). */
 export class Terminal implements Disposable {
-  /**
-   * This is the slave side, which blocks. It stays open so that the master does not hang up before it has been drained.
-   */
+  /** The slave side blocks. It stays open so that the master does not hang up before it has been drained. */
   readonly slave: number;
   /** The input never blocks the event loop, even if the program does not read. */
   readonly input: InputQueue;

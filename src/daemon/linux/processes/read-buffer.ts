@@ -25,10 +25,7 @@ export interface LeftBytes {
   readonly bytes: Buffer;
 }
 
-/**
- * Holds the buffer of all reads from pipes in memory that survives this program, because bytes that were read are in no
- * pipe any more.
- */
+/** Holds the buffer of all reads in memory that survives this program, because what was read is in no pipe any more. */
 export class ReadBuffer {
   readonly #memory = createMemory(OWNERS_AT + OWNER_BYTES * MOST_OWNERS);
 

@@ -24,10 +24,7 @@ export interface Launch {
   readonly environment: Readonly<Record<string, string>>;
   readonly cwd: string;
   readonly user: User;
-  /**
-   * The process is started in this cgroup v2 directory, which is created for it and which the caller removes. Null
-   * means the daemon's own cgroup.
-   */
+  /** The process is started in this new cgroup v2 directory, which the caller removes. Null means the daemon's own. */
   readonly cgroup: string | null;
   /** The program must run within this time, in milliseconds. */
   readonly limitMs: number;
@@ -40,10 +37,7 @@ export interface Spawned {
   readonly pidfd: number | null;
   /** If this is false, another program has started the process, and others may reap it. */
   readonly isChild: boolean;
-  /**
-   * If this is true, the process had ended when its start was reported, and `exit` settles in this turn of the event
-   * loop.
-   */
+  /** If this is true, the process had ended when its start was reported, and `exit` settles in this turn. */
   readonly isOver: boolean;
   readonly exit: Promise<ProcessExit>;
 }
@@ -70,10 +64,7 @@ export class NotExecuted extends EnvdError {
   }
 }
 
-/**
- * Every process gets these priorities, whatever the daemon's own are. The I/O priority is a level of the best-effort
- * class.
- */
+/** These priorities do not depend on the daemon's own. The I/O priority is a level of the best-effort class. */
 const NICE = 0;
 const IO_PRIORITY = 4;
 const OOM_SCORE_ADJUSTMENT = 100;

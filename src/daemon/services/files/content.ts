@@ -2,10 +2,7 @@ import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import type { OpenFile } from '../../linux/files/open-file.ts';
 import { about } from '../../linux/system/errno.ts';
 
-/**
- * Describes the bytes of a file from `start` up to, but not including, `end`. If `end` is null, they go to the end of
- * the file.
- */
+/** Describes bytes of a file, from `start` to before `end`. If `end` is null, they go to the end of the file. */
 export interface ByteRange {
   readonly start: number;
   readonly end: number | null;

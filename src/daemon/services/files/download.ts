@@ -56,10 +56,7 @@ export class Download implements AsyncDisposable {
     return only && bytes.length === 1 ? only : Buffer.concat(bytes);
   }
 
-  /**
-   * Returns the open file if `pieces` are one range of it with a known end, or else null. The download still owns the
-   * file.
-   */
+  /** Returns the open file if `pieces` are one range of it with a known end, else null. The download still owns it. */
   rangeOf([only, ...others]: readonly (Buffer | ByteRange)[]): FileRange | null {
     const file = this.#content;
     if (Buffer.isBuffer(file) || only === undefined || Buffer.isBuffer(only) || others.length > 0)
@@ -113,9 +110,7 @@ function missing(path: string, cause?: unknown): EnvdError {
   return new EnvdError('not_found', `path '${path}' does not exist`, { cause });
 }
 
-/**
- * Checks the type again, because the file may have been replaced, for instance by a pipe, whose open(2) must not block.
- */
+/** Checks the type again. The file may have been replaced, for instance by a pipe, whose open(2) must not block. */
 async function openFile(path: string, place: PathHandle): Promise<Download> {
   const file = await place.openFile(constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
   try {

@@ -45,8 +45,7 @@ export class FileServices {
   }
 
   /**
-   * Authorizes a request and returns the user it runs as. Throws `unauthenticated` without a valid token or signature,
-   * and for an unknown user.
+   * Returns the user of a request. Throws `unauthenticated` without a valid token or signature, or if he is unknown.
    */
   admit(query: FileQuery, operation: FileOperation): User {
     authorizeFile(this.#guest.accessToken, query, operation);

@@ -48,10 +48,7 @@ export async function move(
   return await stat(destination, entries, to.path);
 }
 
-/**
- * Throws if the move needs more rights. A directory of another user can be renamed, but not moved to another directory:
- * rename(2), EACCES.
- */
+/** Throws EACCES if `from.owner` would move another user's directory to another directory. Source: rename(2). */
 async function assertMayLeave(from: PathHandle, to: PathHandle): Promise<void> {
   if (from.owner === null) return;
   const [old, next] = await Promise.all([from.directoryStatus(), to.directoryStatus()]);

@@ -138,9 +138,7 @@ export class ProcessTable {
     for (let waited = 0; waited < limitMs && hasUnread(); waited += SETTLE_MS) await delay(SETTLE_MS);
   }
 
-  /**
-   * Returns the state of all processes for a later program of this process. The state of each is made when it is taken.
-   */
+  /** Returns the state of all processes for a later program of this process. Each is made when it is taken. */
   get state(): ProcessesSnapshot {
     const all = this.#known.all;
     const used = new Set<number | null>(all.flatMap(({ state: { ends } }) => Object.values(ends)));

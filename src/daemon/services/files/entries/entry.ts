@@ -13,10 +13,7 @@ import { permissionString } from './permissions.ts';
  */
 export type EntryType = 'file' | 'directory' | 'symlink' | 'unspecified';
 
-/**
- * Describes a directory entry. For a symbolic link, type, mode and metadata are its target's, and all others are its
- * own.
- */
+/** Describes a directory entry. Type, mode and metadata of a symbolic link are its target's, all others its own. */
 export interface Entry {
   readonly name: string;
   readonly type: EntryType;
@@ -31,10 +28,7 @@ export interface Entry {
   readonly owner: string;
   readonly group: string;
   readonly modifiedNs: bigint;
-  /**
-   * For a symbolic link this is the resolved path, or its own path if it cannot be resolved. For other entries it is
-   * null.
-   */
+  /** For a symbolic link this is the resolved path, or its own path if it cannot be resolved. It is null for others. */
   readonly symlinkTarget: string | null;
   readonly metadata: Readonly<Record<string, string>>;
 }

@@ -22,10 +22,7 @@ interface Slot {
 export class ArchivePlaces {
   readonly #taken = new Set<Slot>();
 
-  /**
-   * Passes on the pieces of an archive that is sent. `drop` must end the generator, which cannot end itself while its
-   * client is slow.
-   */
+  /** Passes on the pieces of an archive that is sent. `drop` must end the generator, even while its client is slow. */
   async *sending(pieces: AsyncIterable<Buffer>, drop: (reason: EnvdError) => void): AsyncGenerator<Buffer> {
     const slot = this.#take(drop);
     try {

@@ -9,10 +9,7 @@ import type { FileMetadata } from '../entries/metadata.ts';
 
 /** At most this many overwrites wait for the same file. */
 const MAX_OVERWRITES = 1024;
-/**
- * All uploads together have at most this many files that were received and not committed, because each holds two
- * descriptors.
- */
+/** All uploads together have at most this many uncommitted files, because each holds two descriptors. */
 const MAX_ALL_UNCOMMITTED = 2048;
 
 /** Holds the queues, limits and counters that all uploads share. */

@@ -183,10 +183,7 @@ export class ReceivedFile implements AsyncDisposable {
     return inMemory;
   }
 
-  /**
-   * Returns a place for the content in memory. A new file fails with `cause`, because it has no old content to keep
-   * until its own is complete.
-   */
+  /** Returns memory for the content. A new file fails with `cause`, because it has no old content to keep meanwhile. */
   #memoryFor(size: number, exists: boolean, cause: unknown): MemoryContent {
     if (!exists) throw cause;
     return new MemoryContent(size, this.#length, cause, this.#context.shared.memory);

@@ -10,10 +10,7 @@ export interface CgroupRootState {
   readonly lock: number;
 }
 
-/**
- * Owns the lock of the cgroup above those of the workload. Without the lock, two daemons would freeze and end each
- * other's processes.
- */
+/** Locks the cgroup above those of the workload. Otherwise two daemons would freeze and end each other's processes. */
 export class CgroupRoot implements Disposable {
   readonly path: string;
   readonly #lock: number;

@@ -21,10 +21,7 @@ export interface Weights {
 export interface WorkloadLimits {
   /** Each of the cgroups has at most this many processes and threads. Null means 40 % of what the kernel allows. */
   readonly maxTasks: number | null;
-  /**
-   * All cgroups together take at most this much memory, in bytes. Null means all but 128 MiB or an eighth, whichever is
-   * less.
-   */
+  /** All together take at most this much memory, in bytes. Null means all but 128 MiB or an eighth, if that is less. */
   readonly maxMemory: number | null;
   readonly cpuWeights: Weights;
   readonly ioWeights: Weights;

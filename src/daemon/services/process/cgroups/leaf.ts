@@ -111,10 +111,7 @@ export class Leaves implements Disposable {
     this.accountsMemory = accountsMemory;
   }
 
-  /**
-   * Returns a leaf below `parent`, which a start will create. The name has the daemon's pid, so leaves of earlier
-   * daemons have other names.
-   */
+  /** Names a leaf below `parent`, which a start creates. The daemon's pid tells it from leaves of earlier daemons. */
   create(parent: Cgroup): Leaf {
     this.#count += 1;
     return new Leaf(parent.child(`${process.pid}-${this.#count}`), this);

@@ -36,10 +36,7 @@ export interface EarlierProcesses {
   readonly starting: ReadonlySet<string>;
 }
 
-/**
- * Holds all processes as they are handed over to a later program. They come one at a time, because together their input
- * may be large.
- */
+/** Holds all processes as they are handed over, one at a time, because together their input may be large. */
 export interface ProcessesSnapshot {
   readonly processes: Iterable<RecordedState>;
   readonly drains: readonly number[];
@@ -49,8 +46,7 @@ export interface ProcessesSnapshot {
 }
 
 /**
- * Restores the output of each process, running ones first and the others in the order in which they ended. Closes the
- * kept output.
+ * Restores the output of each process, running ones first, others in the order of their ends. Closes the kept output.
  */
 export function* outputsOf(
   { processes, outputs, inFlight }: EarlierProcesses,

@@ -9,10 +9,7 @@ import type { ProcessRecord } from './records.ts';
 /** This is the state of a process that has ended. */
 export type LastState = ProcessState & { readonly end: EndEvent };
 
-/**
- * Holds a process that has ended, for clients that connect later. It keeps only what they need, because there may be
- * thousands.
- */
+/** Holds a process that has ended, for clients that connect later. It keeps little, because there may be thousands. */
 export class EndedProcess {
   readonly pid: number;
   readonly tag: string | null;
@@ -42,8 +39,7 @@ export class EndedProcess {
   }
 
   /**
-   * Returns a reader of the start event and the end event. With `from`, the kept output from these offsets on comes
-   * between them.
+   * Returns a reader of the start event and the end event. With `from`, the kept output from there on is in between.
    */
   read(from: Offsets | null): Reader {
     return this.#output.read(this.pid, from);

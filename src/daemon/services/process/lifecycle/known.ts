@@ -7,10 +7,7 @@ import { keptOf, type ProcessConfig, shortened } from './process-config.ts';
 
 /** Clients can connect to a process for this time after its end, in milliseconds. */
 const RETENTION_MS = 30_000;
-/**
- * Processes that end within this time, in milliseconds, are forgotten together, because a timer for each would be
- * expensive.
- */
+/** Ends within this time, in milliseconds, are forgotten together, because a timer for each would be expensive. */
 const TOGETHER_MS = 100;
 
 /** A client names a process by its pid or by a tag. */
@@ -22,9 +19,7 @@ type AnyProcess = ManagedProcess | EndedProcess;
 export class KnownProcesses {
   readonly #running = new Map<number, ManagedProcess>();
   readonly #retained = new Map<number, EndedProcess>();
-  /**
-   * This has all processes that have ended, in the order of their ends, even if their pid belongs to a later process.
-   */
+  /** This has the ended processes in the order of their ends, even if their pid belongs to a later process. */
   readonly #ended = new Set<EndedProcess>();
   /** This has starts under way, running processes and those that have ended, by idempotency key. */
   readonly #starts = new Map<string, Promise<AnyProcess>>();

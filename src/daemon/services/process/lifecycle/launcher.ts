@@ -55,10 +55,7 @@ export class Launcher implements Disposable {
     this.#records = new ProcessRecords(records, this.#store.memory, this.#poller);
   }
 
-  /**
-   * Resolves when the records of all processes would survive a kill now, after a second at most. It is null if they
-   * would already.
-   */
+  /** Resolves when all records would survive a kill now, after a second at most. It is null if they would already. */
   get recorded(): Promise<void> | null {
     return this.#records.kept;
   }
@@ -68,18 +65,14 @@ export class Launcher implements Disposable {
     return launchPlanned(request, this.#place, (plan) => this.#launchPlan(request, plan));
   }
 
-  /**
-   * Returns what all processes share, for a later program of this process. `used` are the descriptors that processes
-   * use.
-   */
+  /** Returns what all processes share, for a later program. `used` has the descriptors that processes use. */
   stateBeside(used: ReadonlySet<number | null>): Omit<ProcessesSnapshot, 'processes'> {
     const drains = this.#poller.descriptors.filter((descriptor) => !used.has(descriptor));
     return { drains, memory: this.#store.memory.descriptor, leaves: this.#leaves.state };
   }
 
   /**
-   * Continues with the processes of an earlier daemon, in the order in which they end. Kills those that it was about to
-   * start.
+   * Continues with an earlier daemon's processes, in the order of their ends. Kills those that it was about to start.
    */
   *takeOver(earlier: EarlierProcesses): Generator<ManagedProcess | EndedProcess> {
     if (earlier.leaves) this.#leaves.continueFrom(earlier.leaves);

@@ -11,8 +11,7 @@ export interface ProcessConfig {
 }
 
 /**
- * An argument has at most this many bytes, and so does a variable with its name. Source: MAX_ARG_STRLEN, which counts
- * the NUL, in linux/binfmts.h.
+ * An argument, or a variable with its name, has at most this many bytes: MAX_ARG_STRLEN (linux/binfmts.h) less the NUL.
  */
 const MAX_ARGUMENT_BYTES = 131_071;
 /**
@@ -45,9 +44,7 @@ export function requireExecutable({ command, args, environment, cwd }: ProcessCo
 
 /** Holds a command as it is kept while its process runs, and for 30 s after that. */
 export interface KeptConfig extends ProcessConfig {
-  /**
-   * This is null if the command is whole. Otherwise it is the digest of the whole one, or empty if nobody needs that.
-   */
+  /** This is null if the command is whole, or else the digest of the whole one. It is empty if nobody needs it. */
   readonly digest: string | null;
 }
 
@@ -75,10 +72,7 @@ export function keptOf(config: ProcessConfig, isRepeatable: boolean): KeptConfig
   };
 }
 
-/**
- * Returns what is kept of a command when its process has ended. That is enough to tell whether a repeated start asks
- * for the same one.
- */
+/** Returns what is kept when the process has ended: enough to tell whether a repeated start has the same command. */
 export function shortened(config: KeptConfig): KeptConfig {
   if (config.digest === null) return config;
   return { command: '', args: [], environment: {}, cwd: null, digest: config.digest };
@@ -105,10 +99,7 @@ function firstOf(texts: readonly string[]): string[] {
   return [...shown, `… (${rest.length} more, ${bytes} bytes)`];
 }
 
-/**
- * Returns the start of a text, and says how long the text is. It copies the start, because a substring in V8 keeps the
- * whole text in memory.
- */
+/** Returns the start of a text and its length. It copies the start, because a substring in V8 keeps the whole text. */
 function start(text: string, length: number): string {
   if (text.length <= length) return text;
   return `${Buffer.from(text.slice(0, length))}… (${Buffer.byteLength(text)} bytes)`;

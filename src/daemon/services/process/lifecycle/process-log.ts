@@ -25,10 +25,7 @@ const COMMAND_BYTES = 4096;
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\u2028\u2029]/u;
 const MICROS = 1000;
 
-/**
- * Logs a line when a process starts and one when it ends. With `logArguments` the first has the program and its
- * arguments, which may have secrets.
- */
+/** Logs starts and ends of processes. With `logArguments` it logs programs and arguments, which may have secrets. */
 export function processLog(
   logger: Logger,
   { logArguments }: { readonly logArguments: boolean },
@@ -73,10 +70,7 @@ function commandOf({ command, args }: ProcessConfig) {
   return { command: shown, ...(whole < all.length && { cut: all.length - whole }) };
 }
 
-/**
- * Returns the start of a text, at most `limit` bytes, with `\\u{1b}` for each invisible character. An empty text counts
- * as a byte.
- */
+/** Returns at most `limit` bytes of a text, with `\\u{1b}` for invisible characters. An empty text counts as a byte. */
 function visible(text: string, limit: number): { start: string; bytes: number; isWhole: boolean } {
   let start = '';
   let bytes = 1;

@@ -15,10 +15,7 @@ import type { ProcessParts } from './process-parts.ts';
 import type { ProcessState, RecordedState } from './process-state.ts';
 import type { ProcessRecord } from './records.ts';
 
-/**
- * The end event waits this long for background children that hold the pipes open, in milliseconds. It does not wait
- * after a kill.
- */
+/** The end event waits this long, in milliseconds, for children that hold the pipes open, except after a kill. */
 const PIPE_HOLD_MS = 2000;
 /** At a deadline, attempts to kill the whole tree are this far apart, in milliseconds. */
 const RETRY_MS = 100;
@@ -165,10 +162,7 @@ export class ManagedProcess {
     return { ...this.state, unwritten: this.#channels.input?.unwritten ?? null, record: this.#record.key };
   }
 
-  /**
-   * Returns the state for a program that comes after a crash. Input that has not been written is missing, because it
-   * changes too often.
-   */
+  /** Returns the state for a program that comes after a crash, without unwritten input, which changes too often. */
   get state(): ProcessState {
     const { pid, config, tag, startId } = this;
     const { kind, ends, input } = this.#channels;
@@ -190,10 +184,7 @@ export class ManagedProcess {
     };
   }
 
-  /**
-   * Signals the whole process group, and succeeds also when that has just ended. Throws the reason when `caller`
-   * aborts.
-   */
+  /** Signals the process group, and succeeds also when that has just ended. Throws the reason when `caller` aborts. */
   async signal(signal: number, caller: AbortSignal): Promise<void> {
     // The kernel may give the id of a reaped process to another group. A process that is not our child may have been
     // reaped.

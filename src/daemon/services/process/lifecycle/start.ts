@@ -57,10 +57,7 @@ async function planLaunch(request: StartRequest, { guest, path, lanes }: LaunchP
   return { file, args: [config.command, ...config.args], environment, cwd, user };
 }
 
-/**
- * Plans and launches a start. When a plan fails, it tries the one that `otherPlan` returns. Throws the error for which
- * `otherPlan` has none.
- */
+/** Plans and launches a start. When a plan fails, it tries the one that `otherPlan` returns, or throws its error. */
 export async function launchPlanned<T>(
   request: StartRequest,
   place: LaunchPlace,

@@ -14,9 +14,7 @@ export interface Channels {
   readonly kind: 'pipes' | 'terminal';
   /** This is null when there is no input. */
   readonly input: InputQueue | null;
-  /**
-   * Resolves when no process holds the output open. A terminal is hung up at the end of its process, whoever holds it.
-   */
+  /** Resolves when no process holds the output open. A terminal is hung up when its process ends, whoever holds it. */
   readonly closed: Promise<void>;
   readonly ends: ChannelEnds;
   setPaused(paused: boolean): void;
@@ -92,10 +90,7 @@ export async function openTerminal(
   }
 }
 
-/**
- * Passes what is read from a descriptor on to `output`. If `isWatched` is false, it reads only when `ReadEnd.read` is
- * called.
- */
+/** Passes what is read on to `output`. If `isWatched` is false, it reads only when `ReadEnd.read` is called. */
 function readStream(
   stream: OutputStream,
   descriptor: number,

@@ -32,10 +32,7 @@ const CUT_LENGTH = 64;
  */
 export class EventLog {
   readonly #entries: (LogEntry | null)[] = [];
-  /**
-   * `#base` is the number of the first element of `#entries`, and `#first` that of the first entry that is not
-   * forgotten.
-   */
+  /** `#base` is the number of the first element of `#entries`. `#first` is that of the first one not forgotten. */
   #base = 0;
   #first = 0;
   #position = 0;

@@ -91,10 +91,7 @@ export function endEvent(exit: ProcessExit, expired: boolean, tree: TreeUsage | 
   };
 }
 
-/**
- * Returns the reason. It is `unknown` if the process was the child of a daemon that has crashed, and the kernel does
- * not say how it ended.
- */
+/** Returns `unknown` if a daemon that has crashed was the parent, and the kernel does not say how the process ended. */
 function reasonOf({ code, signal }: ProcessExit): EndReason {
   if (signal !== null) return 'signaled';
   return code === null ? 'unknown' : 'exited';

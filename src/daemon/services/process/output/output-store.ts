@@ -61,10 +61,7 @@ interface Clearable {
   clear(): void;
 }
 
-/**
- * Keeps the output of all processes, and bounds the memory of all together. It clears first what was written least
- * recently.
- */
+/** Keeps the output of all processes and bounds its memory. It clears first what was written least recently. */
 export class OutputStore {
   /** One process takes at most this many bytes. */
   readonly limit: number;
@@ -159,8 +156,7 @@ export class OutputStore {
   }
 
   /**
-   * Returns a block whose first byte has the offset in `from`, or null when no block is free. The limits are below the
-   * capacity.
+   * Returns a block that begins at the offsets `from`, or null when none is free. The limits are below the capacity.
    */
   takeBlock(process: number, sequence: number, from: Offsets): Block | null {
     const bytes = this.memory.bytes;
@@ -183,8 +179,7 @@ export class OutputStore {
   }
 
   /**
-   * Writes the head of a record at `at`, and the used bytes of its block. Call it after the bytes of the record are
-   * written.
+   * Writes the head of a record at `at`, and the used bytes of its block. The record's bytes must be written before.
    */
   announce(block: Block, at: number, stream: number, length: number): void {
     this.#view.setUint32(at, (stream << LENGTH_BITS) | length, true);

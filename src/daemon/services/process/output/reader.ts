@@ -23,9 +23,7 @@ export interface ReaderStart {
   readonly pid: number;
   /** The reader begins at this position in the log. */
   readonly place: LogCursor;
-  /**
-   * If a deadline kills the process, a reader with this time ends with an error, and one without it with the end event.
-   */
+  /** If a deadline kills the process, a reader with this time ends with an error. Others get the end event. */
   readonly deadlineMs: number | null;
 }
 
@@ -112,10 +110,7 @@ export class Reader implements Feed<ProcessEvent> {
     return this.#checked(before.length === 0 ? events : [...before, ...events]);
   }
 
-  /**
-   * Replaces the end of a process that its deadline has killed by an error. Throws the error when no event is before
-   * it.
-   */
+  /** Replaces the end of a process that its deadline has killed by an error. Throws it when no event is before it. */
   #checked(events: readonly ProcessEvent[]): readonly ProcessEvent[] {
     const last = events.at(-1);
     if (this.#deadlineMs === null || last?.type !== 'end' || last.reason !== 'deadline') return events;

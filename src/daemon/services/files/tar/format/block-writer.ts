@@ -10,10 +10,7 @@ export class BlockWriter {
   #used = 0;
   #full: Buffer[] = [];
 
-  /**
-   * Returns the next block, filled with zeros. The caller must fill it at once. The length so far must be a multiple of
-   * BLOCK.
-   */
+  /** Returns the next block, filled with zeros, to be filled at once. The length so far must be a multiple of BLOCK. */
   block(): Buffer {
     const block = this.room().subarray(0, BLOCK).fill(0);
     this.advance(BLOCK);
@@ -45,9 +42,7 @@ export class BlockWriter {
     if (over > 0) this.zeros(BLOCK - over);
   }
 
-  /**
-   * Returns the unused part of the current chunk, which is never empty. `advance` must say how much of it was filled.
-   */
+  /** Returns the unused part of the current chunk, which is never empty. `advance` says how much of it was filled. */
   room(): Buffer {
     return this.#chunk.subarray(this.#used);
   }

@@ -18,10 +18,7 @@ export interface RawHeader {
 /** Reports what is wrong with a header, and never returns. */
 export type Refuse = (problem: string) => never;
 
-/**
- * Decodes a header of the formats v7, ustar, pax and GNU, tar(5). Returns null for the block of zeros that ends an
- * archive.
- */
+/** Decodes a header of the formats v7, ustar, pax and GNU, tar(5). The block of zeros that ends an archive is null. */
 export function readHeader(block: Buffer, refuse: Refuse): RawHeader | null {
   const sum = checksumOf(block);
   const claimed = numberAt(block, FIELDS.checksum, refuse);

@@ -4,9 +4,7 @@ import type { Refuse } from './header-reader.ts';
 /** The length of a record has at most this many digits, because headers have at most some MiB. */
 const MAX_DIGITS = 8;
 
-/**
- * Maps keys of extended headers to values. Both are bytes, one character each. A later record replaces an earlier one.
- */
+/** Maps keys of extended headers to values. Both are bytes, one per character. A later record replaces earlier ones. */
 export type PaxRecords = Map<string, string>;
 
 /**

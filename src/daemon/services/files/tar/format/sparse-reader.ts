@@ -16,10 +16,7 @@ export interface SparseFile {
   readonly taken: number;
 }
 
-/**
- * Reads the map of a file with a header of GNU's type `S`. The header has four ranges, and each block that follows has
- * 21.
- */
+/** Reads the map of a file with GNU's type `S`. The header has four ranges, and each block that follows has 21. */
 export async function readGnuSparse(header: Buffer, source: ByteSource, refuse: Refuse): Promise<SparseFile> {
   const numbers: number[] = [];
   const read = (block: Buffer, at: number, count: number) => {
@@ -53,10 +50,7 @@ export async function readPaxSparse(
   return readMap(size, source, refuse);
 }
 
-/**
- * Reads a map before the content. It has one number per line: the count of ranges, then start and length of each. It is
- * padded to a block.
- */
+/** Reads a map of one number per line: the count of ranges, then start and length of each. It is padded to a block. */
 async function readMap(size: number, source: ByteSource, refuse: Refuse): Promise<SparseFile> {
   const parse = digits(refuse);
   const start = source.position;

@@ -17,9 +17,7 @@ export interface FileLayout {
   readonly stored: number;
 }
 
-/**
- * Returns the layout of a file of `size` bytes. `map` has the ranges that hold data, or is null when all of it does.
- */
+/** Returns the layout of a file of `size` bytes. `map` has the ranges that hold data. It is null if all of it does. */
 export function layoutOf(name: BytePath, size: number, map: readonly DataRange[] | null): FileLayout {
   if (!map) return { name, records: [], before: null, ranges: [{ start: 0, length: size }], stored: size };
   // The file may have been truncated since.

@@ -191,10 +191,7 @@ class Packer {
   }
 }
 
-/**
- * Describes a directory of a batch. Its attributes are read again, because keeping them would keep the whole batch
- * in memory.
- */
+/** Describes a directory of a batch. Its attributes are read again, since keeping them would keep the whole batch. */
 type Subdirectory = FullEntry & { readonly hasAttributes: boolean };
 
 function withoutAttributes(entry: FullEntry): Subdirectory {

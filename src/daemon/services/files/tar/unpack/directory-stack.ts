@@ -189,10 +189,7 @@ export class DirectoryStack {
   }
 }
 
-/**
- * Stores files in as few jobs as possible. A file that cannot be stored with others, such as one that replaces a file,
- * is stored on its own.
- */
+/** Stores files in as few jobs as possible. A file that replaces another one is stored on its own. */
 async function storeAll(writer: DirectoryWriter, batch: readonly PendingFile[]): Promise<void> {
   for (let done = 0; done < batch.length; done++) {
     const rest = batch.slice(done);
