@@ -246,9 +246,7 @@ function itemOf({ name, content, mode, uid, gid, seconds, nanoseconds }: SmallFi
   return [head, content];
 }
 
-/**
- * Gives a symbolic link of ours an owner. The directory's owner may have exchanged the link, so it is checked first.
- */
+/** Gives a symbolic link of ours an owner. The directory's owner may have exchanged the link, so it is checked first. */
 async function giveLink(made: OpenFile, text: BytePath, { uid, gid }: Owner): Promise<void> {
   const status = await made.exactStat();
   if (Number(status.uid) === uid && Number(status.gid) === gid) return;

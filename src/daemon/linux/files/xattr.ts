@@ -19,9 +19,7 @@ export class Attributes {
     this.#file = file;
   }
 
-  /**
-   * Maps the names that start with `prefix`, without it, to values. The map is empty where attributes are unsupported.
-   */
+  /** Maps the names that start with `prefix`, without it, to values. The map is empty where attributes are unsupported. */
   async read(prefix: string): Promise<Map<string, Buffer>> {
     const read = await attempt(
       this.#file.run(() => native.readAttributes(this.#file.fd, prefix)),

@@ -8,9 +8,7 @@ export const DISCONNECTED = 4;
 export const FAILED = 0;
 export const CLOSE = -1;
 
-/**
- * Calls back once when a read, or with `writable` a write, would not block or would fail. Returns how to cancel that.
- */
+/** Calls back once when a read, or with `writable` a write, would not block or would fail. Returns how to cancel that. */
 export function awaitReady(descriptor: number, writable: boolean, onReady: () => void): () => void {
   const set = native.pollDescriptor(descriptor, () => {
     set(CLOSE);

@@ -45,9 +45,7 @@ export interface ProcessesSnapshot {
   readonly leaves: LeavesState;
 }
 
-/**
- * Restores the output of each process, running ones first, others in the order of their ends. Closes the kept output.
- */
+/** Restores the output of each process, running ones first, others in the order of their ends. Closes the kept output. */
 export function* outputsOf(
   { processes, outputs, inFlight }: EarlierProcesses,
   newOutput: () => Output,

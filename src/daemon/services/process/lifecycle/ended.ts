@@ -38,9 +38,7 @@ export class EndedProcess {
     record.keep(this);
   }
 
-  /**
-   * Returns a reader of the start event and the end event. With `from`, the kept output from there on is in between.
-   */
+  /** Returns a reader of the start event and the end event. With `from`, the kept output from there on is in between. */
   read(from: Offsets | null): Reader {
     return this.#output.read(this.pid, from);
   }

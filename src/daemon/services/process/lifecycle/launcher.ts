@@ -71,9 +71,7 @@ export class Launcher implements Disposable {
     return { drains, memory: this.#store.memory.descriptor, leaves: this.#leaves.state };
   }
 
-  /**
-   * Continues with an earlier daemon's processes, in the order of their ends. Kills those that it was about to start.
-   */
+  /** Continues with an earlier daemon's processes, in the order of their ends. Kills those that it was about to start. */
   *takeOver(earlier: EarlierProcesses): Generator<ManagedProcess | EndedProcess> {
     if (earlier.leaves) this.#leaves.continueFrom(earlier.leaves);
     for (const descriptor of earlier.drains) this.#poller.read(descriptor, () => {}).discard();

@@ -10,9 +10,7 @@ export interface ProcessConfig {
   readonly cwd: string | null;
 }
 
-/**
- * An argument, or a variable with its name, has at most this many bytes: MAX_ARG_STRLEN (linux/binfmts.h) less the NUL.
- */
+/** An argument, or a variable with its name, has at most this many bytes: MAX_ARG_STRLEN (linux/binfmts.h) less the NUL. */
 const MAX_ARGUMENT_BYTES = 131_071;
 /**
  * All arguments and variables together have at most this many bytes, each with its NUL and a pointer. The limit is

@@ -155,9 +155,7 @@ export class OutputStore {
     this.#view.setFloat64(slot + TOTALS_AT + 8 * stream, bytes, true);
   }
 
-  /**
-   * Returns a block that begins at the offsets `from`, or null when none is free. The limits are below the capacity.
-   */
+  /** Returns a block that begins at the offsets `from`, or null when none is free. The limits are below the capacity. */
   takeBlock(process: number, sequence: number, from: Offsets): Block | null {
     const bytes = this.memory.bytes;
     const small = sequence === 0 ? this.#small.take(this.#marks[1]) : null;
@@ -178,9 +176,7 @@ export class OutputStore {
     area.release(at);
   }
 
-  /**
-   * Writes the head of a record at `at`, and the used bytes of its block. The record's bytes must be written before.
-   */
+  /** Writes the head of a record at `at`, and the used bytes of its block. The record's bytes must be written before. */
   announce(block: Block, at: number, stream: number, length: number): void {
     this.#view.setUint32(at, (stream << LENGTH_BITS) | length, true);
     this.#view.setUint32(block.at + USED_AT, at + RECORD_HEAD_BYTES + length - block.at - HEAD_BYTES, true);

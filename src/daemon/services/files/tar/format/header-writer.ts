@@ -4,9 +4,7 @@ import { BLOCK, type BlockWriter } from './block-writer.ts';
 
 /** Describes what a header of an archive says. Names are bytes. */
 export interface Header {
-  /**
-   * The type of tar(5) is `0` file, `1` hard link, `2` symbolic link, `3` and `4` device, `5` directory, or `6` fifo.
-   */
+  /** The type of tar(5) is `0` file, `1` hard link, `2` symbolic link, `3` and `4` device, `5` directory, or `6` fifo. */
   readonly type: string;
   readonly name: BytePath;
   /** This is the target of a link. It is empty for others. */
