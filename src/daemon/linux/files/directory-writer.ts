@@ -7,10 +7,8 @@ import { type BytePath, pathBuffer } from '../paths/byte-path.ts';
 import { O_PATH, O_TMPFILE } from '../paths/open-flags.ts';
 import { native } from '../system/native.ts';
 import { uniqueId } from '../system/unique-id.ts';
-import type { User } from '../system/users.ts';
 import type { OpenFile } from './open-file.ts';
-
-type Owner = Pick<User, 'uid' | 'gid'>;
+import type { Owner } from './place.ts';
 
 /** Describes a file whose content is in memory. */
 export interface SmallFile extends Owner {
@@ -257,7 +255,8 @@ async function giveLink(made: OpenFile, text: BytePath, { uid, gid }: Owner): Pr
   await made.run(() => chown(`/proc/self/fd/${made.fd}`, uid, gid));
 }
 
-function temporaryName(): BytePath {
+/** Returns a name that does not contain the file's name, so that it never exceeds NAME_MAX. */
+export function temporaryName(): BytePath {
   return `.envd-${uniqueId()}`;
 }
 

@@ -1,4 +1,4 @@
-import { closeSync } from 'node:fs';
+import { closeSync, constants } from 'node:fs';
 import { entering, type Lane, laneOf } from '../lanes/lane.ts';
 import { type FindOptions, type Lanes, MAX_MOUNTS, NoAnswer } from '../lanes/lanes.ts';
 import { type BytePath, bytePath, pathBuffer } from '../paths/byte-path.ts';
@@ -25,6 +25,11 @@ export interface RawEntry {
 export interface Attribute {
   readonly name: string;
   readonly value: Buffer;
+}
+
+/** Returns the file type in `st_mode`, which is one of the constants S_IF of inode(7). */
+export function fileTypeOf(mode: number): number {
+  return mode & constants.S_IFMT;
 }
 
 /** A record has this many bytes before the name. The layout is in `native/index.d.ts`. */
@@ -76,8 +81,7 @@ export class DirectoryListing implements Disposable {
   async below(path: BytePath): Promise<Iterable<RawEntry>> {
     const { descriptor, owner, lane: base } = this.#directory;
     const read = () => native.readDirectory(descriptor, pathBuffer(path), this.#prefix, owner, false);
-    const ask = async () => {};
-    return decodeAll((await list(read, this.#lanes, { ask, base })).records);
+    return decodeAll((await list(read, this.#lanes, { base })).records);
   }
 
   /** Closing a directory asks no server, because only files have FUSE_FLUSH. */
@@ -100,7 +104,7 @@ async function list(
   const discard = ({ descriptor }: DirectoryRecords) => {
     if (descriptor >= 0) closeSync(descriptor);
   };
-  const { value, lane } = await lanes.find(read, { ...options, discard });
+  const { value, lane } = await lanes.find(read, { ...options, discard, long: true });
   let best = value;
   let wider = lane;
   while (best.mount > 0 && wider.mounts.length < MAX_MOUNTS) {

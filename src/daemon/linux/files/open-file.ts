@@ -85,17 +85,13 @@ export class OpenFile implements AsyncDisposable {
     return this.#lanes.find(() => this.during(job()), { base: this.lane, discard });
   }
 
-  /** Owns what `open` opens below the descriptor with these flags. */
+  /** Returns the file that `open` opens below the descriptor with these flags. */
   async openOther(open: () => Promise<number>, flags: number): Promise<OpenFile> {
-    const { value, lane } = await this.find(open, (late) => {
-      this.own(late, this.lane)
-        .close()
-        .catch(() => {});
-    });
+    const { value, lane } = await this.find(open, (late) => this.own(late, this.lane).discard());
     return this.own(value, openedLane(lane, flags));
   }
 
-  /** Owns a descriptor that was opened below this one. */
+  /** Returns an owner for a descriptor that was opened below this one. */
   own(descriptor: number, lane: Lane): OpenFile {
     return new OpenFile(descriptor, this.#lanes, lane);
   }
@@ -135,6 +131,11 @@ export class OpenFile implements AsyncDisposable {
   close(): Promise<void> {
     this.#closed ??= this.#close();
     return this.#closed;
+  }
+
+  /** Closes the descriptor for a caller who has given up, and so does not learn of errors. */
+  discard(): void {
+    this.close().catch(() => {});
   }
 
   async #close(): Promise<void> {

@@ -12,7 +12,8 @@ import { type NativePlace, native } from '../system/native.ts';
 import type { User } from '../system/users.ts';
 import { OpenFile } from './open-file.ts';
 
-type Owner = Pick<User, 'uid' | 'gid'>;
+/** Identifies the owner of a file or directory. */
+export type Owner = Pick<User, 'uid' | 'gid'>;
 
 /**
  * open(2) fails with one of these errors where O_TMPFILE is not supported. With EISDIR it was taken for the open of a
@@ -103,12 +104,10 @@ export class PathHandle implements Disposable {
     }
   }
 
-  /** Returns the status of the directory. */
   directoryStatus(): Promise<Stats> {
     return this.run(() => lstat(this.beside('.')));
   }
 
-  /** Returns the status of the file system. */
   statfs(): Promise<StatsFs> {
     return this.run(() => statfs(this.beside('.')));
   }
@@ -138,12 +137,8 @@ export class PathHandle implements Disposable {
       if (isGivenUp && flags & constants.O_EXCL) await unlink(this.beside(bytePath(name))).catch(() => {});
       return descriptor;
     };
-    const discard = (late: number) =>
-      void owned(late)
-        .close()
-        .catch(() => {});
     try {
-      return owned(await this.run(open, { discard }, lane));
+      return owned(await this.run(open, { discard: (late) => owned(late).discard() }, lane));
     } catch (error) {
       isGivenUp = true;
       throw error;

@@ -42,7 +42,7 @@ interface Waiting {
  * the like; 13/16 in total.
  */
 export class Lanes {
-  readonly #limitMs: number;
+  readonly limitMs: number;
   readonly #threads: number;
   readonly #most: number;
   readonly #batches = new JobBatches((lane, job) => this.run(lane, job));
@@ -51,13 +51,9 @@ export class Lanes {
   #total = 0;
 
   constructor({ limitMs, threads }: LaneOptions) {
-    this.#limitMs = limitMs;
+    this.limitMs = limitMs;
     this.#threads = threads;
     this.#most = Math.max(1, threads - mostOf('', threads));
-  }
-
-  get limitMs(): number {
-    return this.#limitMs;
   }
 
   /** Tells whether a job is running. */
@@ -71,15 +67,13 @@ export class Lanes {
    */
   async find<T>(
     job: () => T | Promise<T>,
-    { discard, base, ask, isBatched = false }: FindOptions<T>,
+    { discard, long = false, base, ask, isBatched = false }: FindOptions<T>,
   ): Promise<{ readonly value: T; readonly lane: Lane }> {
     for (let lane = base; ; ) {
       try {
         if (ask && lane.mounts.length > 0) await this.#ask(lane, ask);
         const isAlone = !isBatched || lane.mounts.length > 0;
-        const work = isAlone
-          ? this.run(lane, job, { discard, long: ask !== undefined })
-          : this.runBatched(lane, job);
+        const work = isAlone ? this.run(lane, job, { discard, long }) : this.runBatched(lane, job);
         return { value: await work, lane };
       } catch (error) {
         const mount = mountOf(error);
@@ -100,11 +94,11 @@ export class Lanes {
     { discard, long = false }: RunOptions<T> = {},
   ): Promise<T> {
     const { patience } = lane;
-    const limitMs = patience === 'long' ? this.#limitMs * LONG : this.#limitMs;
+    const limitMs = patience === 'long' ? this.limitMs * LONG : this.limitMs;
     if (!this.#take(lane)) await this.#turn(lane, patience === 'endless' ? null : limitMs);
     const work = this.#perform(lane, job);
     if (patience === 'endless') return work;
-    return this.inTime(work, discard, long ? this.#limitMs * LONG : limitMs);
+    return this.inTime(work, discard, long ? this.limitMs * LONG : limitMs);
   }
 
   /**
@@ -122,7 +116,7 @@ export class Lanes {
   }
 
   /** Settles as `work` does, or throws `NoAnswer` when that takes too long. A later result is passed to `discard`. */
-  inTime<T>(work: Promise<T>, discard: (late: T) => void = () => {}, limitMs = this.#limitMs): Promise<T> {
+  inTime<T>(work: Promise<T>, discard: (late: T) => void = () => {}, limitMs = this.limitMs): Promise<T> {
     const { promise, resolve, reject } = Promise.withResolvers<T>();
     let settle: (value: T) => void = resolve;
     const timer = setTimeout(() => {
@@ -147,7 +141,6 @@ export class Lanes {
     await this.#queue(lane, limitMs);
   }
 
-  /** Waits for a slot. */
   #queue(lane: Lane, limitMs: number | null): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     const waiting: Waiting = { lane, start: resolve };
@@ -209,7 +202,7 @@ export interface RunOptions<T> {
   readonly long?: boolean;
 }
 
-export interface FindOptions<T> extends Pick<RunOptions<T>, 'discard'> {
+export interface FindOptions<T> extends RunOptions<T> {
   /** The job begins in this lane, which is that of its directory. */
   readonly base: Lane;
   /** This says that `runBatched` may run the job. */

@@ -2,7 +2,7 @@ import { constants as fsConstants, type Stats } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { DEFAULT_PATH } from '../../../base/program/settings.ts';
-import { readRawEntry } from '../files/entries.ts';
+import { fileTypeOf, readRawEntry } from '../files/entries.ts';
 import { PathHandle } from '../files/place.ts';
 import { type Lanes, NoAnswer } from '../lanes/lanes.ts';
 import { decodeName } from '../paths/names.ts';
@@ -82,7 +82,7 @@ async function inspect(file: string, user: User, lanes: Lanes): Promise<'executa
   try {
     const status = await statusOf(file, lanes);
     if (!status) return 'absent';
-    if (kind(status.mode) !== fsConstants.S_IFREG) return 'denied';
+    if (fileTypeOf(status.mode) !== fsConstants.S_IFREG) return 'denied';
     return mayExecute(status, user) ? 'executable' : 'denied';
   } catch (error) {
     if (error instanceof NoAnswer) throw explain(error, file);
@@ -94,13 +94,9 @@ async function inspect(file: string, user: User, lanes: Lanes): Promise<'executa
 
 async function statusOf(file: string, lanes: Lanes): Promise<Status | null> {
   const entry = await readRawEntry(decodeName(file), NO_ATTRIBUTES, lanes);
-  if (kind(entry.mode) !== fsConstants.S_IFLNK) return entry;
+  if (fileTypeOf(entry.mode) !== fsConstants.S_IFLNK) return entry;
   using place = await PathHandle.open(file, true, lanes);
   return await place.status();
-}
-
-function kind(mode: number): number {
-  return mode & fsConstants.S_IFMT;
 }
 
 /** Checks permissions as execve(2) does: of the owner, else the group, else others. Root needs any execute bit. */

@@ -59,8 +59,7 @@ export class ReadEnd {
   /** This receives the bytes read. It is null once they are discarded. */
   #onBytes: ((bytes: Buffer) => void) | null;
   #isClosed = false;
-  /** This is made only when somebody waits, because most pipes are closed before. */
-  #closed: PromiseWithResolvers<void> | null = null;
+  readonly #closed = Promise.withResolvers<void>();
   /** `drained` waits for this promise, and for that many bytes. It is null while nobody waits. */
   #drained: PromiseWithResolvers<void> | null = null;
   #unread = 0;
@@ -75,8 +74,6 @@ export class ReadEnd {
 
   /** Resolves at end of file, when all write ends are closed and everything was read. */
   get closed(): Promise<void> {
-    if (this.#isClosed) return Promise.resolve();
-    this.#closed ??= Promise.withResolvers();
     return this.#closed.promise;
   }
 
@@ -134,6 +131,6 @@ export class ReadEnd {
   /** Marks it as closed, after the reader has closed the descriptor. */
   finish(): void {
     this.#isClosed = true;
-    this.#closed?.resolve();
+    this.#closed.resolve();
   }
 }

@@ -1,5 +1,6 @@
 import { closeSync, constants, fchmodSync, fchownSync, openSync } from 'node:fs';
 import { EnvdError } from '../../../base/errors.ts';
+import type { Owner } from '../files/place.ts';
 import { native } from '../system/native.ts';
 import { InputQueue } from './input-queue.ts';
 import type { ReadEnd } from './pipe-ends.ts';
@@ -8,11 +9,6 @@ import type { ReadEnd } from './pipe-ends.ts';
 export interface TerminalSize {
   readonly cols: number;
   readonly rows: number;
-}
-
-export interface Owner {
-  readonly uid: number;
-  readonly gid: number;
 }
 
 /** Holds the descriptors of the two sides of a terminal. */

@@ -77,7 +77,7 @@ class TreeCopy {
   async #enter({ directory, name, lane: base }: TreeSource): Promise<OpenFile> {
     const { value, lane } = await this.#lanes.find(
       () => native.openAt(directory, pathBuffer(name), O_ENTRY, null),
-      { base, discard: (late) => this.#close(late, base) },
+      { base, discard: (late) => new OpenFile(late, this.#lanes, base).discard() },
     );
     return new OpenFile(value, this.#lanes, lane);
   }
@@ -106,13 +106,8 @@ class TreeCopy {
 
   async #open(path: BytePath, flags: number, lane: Lane): Promise<OpenFile> {
     const open = () => openFile(pathBuffer(path), flags, 0o600);
-    const descriptor = await this.#lanes.run(lane, open, { discard: (late) => this.#close(late, lane) });
-    return new OpenFile(descriptor, this.#lanes, openedLane(lane, flags));
-  }
-
-  /** Closes what was opened too late. */
-  #close(descriptor: number, lane: Lane): void {
-    new OpenFile(descriptor, this.#lanes, lane).close().catch(() => {});
+    const owned = (descriptor: number) => new OpenFile(descriptor, this.#lanes, openedLane(lane, flags));
+    return owned(await this.#lanes.run(lane, open, { discard: (late) => owned(late).discard() }));
   }
 }
 

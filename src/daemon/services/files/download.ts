@@ -2,6 +2,7 @@ import { hash } from 'node:crypto';
 import { constants } from 'node:fs';
 import { basename } from 'node:path';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
+import { fileTypeOf } from '../../linux/files/entries.ts';
 import type { OpenFile } from '../../linux/files/open-file.ts';
 import { PathHandle } from '../../linux/files/place.ts';
 import type { Lanes } from '../../linux/lanes/lanes.ts';
@@ -140,7 +141,7 @@ async function readSmall(file: OpenFile, size: number): Promise<Buffer | null> {
 }
 
 function assertRegular(path: string, mode: number): void {
-  const kind = mode & constants.S_IFMT;
+  const kind = fileTypeOf(mode);
   if (kind === constants.S_IFDIR) throw new EnvdError('invalid_argument', `path '${path}' is a directory`);
   if (kind !== constants.S_IFREG)
     throw new EnvdError('invalid_argument', `path '${path}' is not a regular file`);

@@ -44,7 +44,7 @@ export class FileServices {
     this.#archives = new Archives(lanes, gate);
   }
 
-  /** Returns the user of a request. Throws `unauthenticated` without a valid token or signature, or if he is unknown. */
+  /** Returns the user of a request. Throws `unauthenticated` if its token, signature or user is not valid. */
   admit(query: FileQuery, operation: FileOperation): User {
     authorizeFile(this.#guest.accessToken, query, operation);
     return this.#userOf(query.username);

@@ -1,7 +1,6 @@
 import { isUtf8 } from 'node:buffer';
 import { constants } from 'node:fs';
-import { basename } from 'node:path';
-import { type Attribute, type RawEntry, readRawEntry } from '../../../linux/files/entries.ts';
+import { type Attribute, fileTypeOf, type RawEntry } from '../../../linux/files/entries.ts';
 import type { Lanes } from '../../../linux/lanes/lanes.ts';
 import { encodeName } from '../../../linux/paths/names.ts';
 import type { AccountNames, UserDatabase } from '../../../linux/system/users.ts';
@@ -41,19 +40,6 @@ export interface EntrySource {
   readonly metadataPrefix: string;
 }
 
-/**
- * Describes the entry at `path`, which is read at `at`, without following a final symbolic link. Throws lstat(2)'s
- * errors. It ignores failures to read a link's target or the metadata.
- */
-export async function readEntry(
-  path: string,
-  { users, lanes, metadataPrefix }: EntrySource,
-  at: Buffer,
-): Promise<Entry> {
-  const raw = await readRawEntry(at, metadataPrefix, lanes);
-  return describe(raw, basename(path) || '/', path, { names: users.names(), metadataPrefix });
-}
-
 /** Converts a raw entry. */
 export function describe(
   raw: RawEntry,
@@ -72,7 +58,7 @@ export function describe(
     group: names.groupName(raw.gid),
     modifiedNs: raw.modifiedNs,
     symlinkTarget:
-      kind(raw.mode) === constants.S_IFLNK ? (raw.resolved ? encodeName(raw.resolved) : path) : null,
+      fileTypeOf(raw.mode) === constants.S_IFLNK ? (raw.resolved ? encodeName(raw.resolved) : path) : null,
     metadata: raw.attributes.length === 0 ? NO_METADATA : metadataOf(raw.attributes, metadataPrefix),
   };
 }
@@ -85,7 +71,7 @@ function metadataOf(attributes: readonly Attribute[], prefix: string): Record<st
 }
 
 function typeOf(mode: number): EntryType {
-  switch (kind(mode)) {
+  switch (fileTypeOf(mode)) {
     case constants.S_IFREG:
       return 'file';
     case constants.S_IFDIR:
@@ -93,8 +79,4 @@ function typeOf(mode: number): EntryType {
     default:
       return 'unspecified';
   }
-}
-
-function kind(mode: number): number {
-  return mode & constants.S_IFMT;
 }

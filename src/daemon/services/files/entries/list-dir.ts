@@ -1,7 +1,7 @@
 import { constants } from 'node:fs';
 import { setImmediate } from 'node:timers/promises';
 import { EnvdError, isSystemError } from '../../../../base/errors.ts';
-import { DirectoryListing, type RawEntry } from '../../../linux/files/entries.ts';
+import { DirectoryListing, fileTypeOf, type RawEntry } from '../../../linux/files/entries.ts';
 import { PathHandle } from '../../../linux/files/place.ts';
 import { type BytePath, bytePath, joinBytes } from '../../../linux/paths/byte-path.ts';
 import { encodeName } from '../../../linux/paths/names.ts';
@@ -41,7 +41,7 @@ export async function* listDir(path: string, depth: number, source: EntrySource)
     }
     const name = encodeName(raw.name);
     batch.push(describe(raw, name, `${level.shown}/${name}`, described));
-    if (levels.length < depth && isDirectory(raw)) {
+    if (levels.length < depth && fileTypeOf(raw.mode) === constants.S_IFDIR) {
       const below = await openBelow(level, raw.name, source, owned);
       if (below) levels.push(below);
     }
@@ -104,37 +104,16 @@ async function openBelow(
   const path = joinBytes(above, bytePath(name));
   const shown = `${shownAbove}/${encodeName(name)}`;
   try {
-    return { top, path, shown, entries: (await top.below(path))[Symbol.iterator]() };
-  } catch (error) {
-    if (isSystemError(error, 'EXDEV')) return openOtherMount(top, path, shown, source, owned);
-    return unlessUnreadable(error, shown);
-  }
-}
-
-/** Opens a mount below the root of the listing, which may be one that does not answer. */
-async function openOtherMount(
-  top: DirectoryListing,
-  path: BytePath,
-  shown: string,
-  source: EntrySource,
-  owned: DisposableStack,
-): Promise<Level | null> {
-  try {
+    const entries = await top.below(path).catch((error) => {
+      if (!isSystemError(error, 'EXDEV')) throw error;
+      return null;
+    });
+    if (entries) return { top, path, shown, entries: entries[Symbol.iterator]() };
+    // It is another mount, which may not answer.
     return await openMount(joinBytes(top.path, path), shown, true, source, owned);
   } catch (error) {
-    return unlessUnreadable(error, shown);
+    if (isSystemError(error, 'ENOENT', 'ENOTDIR', 'ELOOP', 'ENAMETOOLONG', 'EACCES', 'EPERM')) return null;
+    // A listing must be complete, or fail.
+    throw explain(error, shown);
   }
-}
-
-/**
- * Leaves out a directory that has vanished, was replaced, or cannot be reached. It throws all other errors, because a
- * listing must be complete or fail.
- */
-function unlessUnreadable(error: unknown, shown: string): null {
-  if (isSystemError(error, 'ENOENT', 'ENOTDIR', 'ELOOP', 'ENAMETOOLONG', 'EACCES', 'EPERM')) return null;
-  throw explain(error, shown);
-}
-
-function isDirectory({ mode }: RawEntry): boolean {
-  return (mode & constants.S_IFMT) === constants.S_IFDIR;
 }

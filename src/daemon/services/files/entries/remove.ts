@@ -18,7 +18,7 @@ export async function removeAt(path: string, lanes: Lanes, signal: AbortSignal):
     const ask = () => native.readEntry(name, '');
     const base = removing(bytePath(name));
     await removeTree(
-      async () => (await lanes.find(() => native.removeTree(name), { base, ask })).value,
+      async () => (await lanes.find(() => native.removeTree(name), { base, ask, long: true })).value,
       signal,
     );
   } catch (error) {

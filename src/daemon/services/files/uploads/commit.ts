@@ -7,7 +7,7 @@ import { native } from '../../../linux/system/native.ts';
 import { type FileVersion, versionOf } from '../entries/file-change.ts';
 import { isEmpty, replaceMetadata } from '../entries/metadata.ts';
 import type { FileContext } from './context.ts';
-import { replaceByStaged } from './replace-file.ts';
+import { contested, MAX_ATTEMPTS, replaceByStaged } from './replace-file.ts';
 import { StagedFile } from './staged-file.ts';
 
 /** This content can be written over a file. */
@@ -30,9 +30,6 @@ export interface Destination {
   };
 }
 
-/** Other processes may create and remove the destination between two steps, so this many attempts are made. */
-const MAX_ATTEMPTS = 16;
-
 /**
  * Creates or overwrites the file at the destination with the staged content. A new file appears complete. An existing
  * one keeps its inode, hard links and mode except set-id bits. A program that is running is replaced instead. Returns
@@ -46,10 +43,7 @@ export async function publish(staged: StagedFile, destination: Destination): Pro
       if (carriesMetadata !== null) return carriesMetadata;
     }
   }
-  throw new EnvdError(
-    'aborted',
-    `path was created and removed by other processes on each of ${MAX_ATTEMPTS} attempts: '${destination.path}'`,
-  );
+  throw contested(destination.path);
 }
 
 /** Returns null when the destination exists, or when its directory was removed meanwhile. */
@@ -80,9 +74,9 @@ async function complete(
 ): Promise<boolean> {
   // A new file has no old metadata to remove.
   const carriesMetadata = isEmpty(metadata) || (await replaceMetadata(staged.file, metadata));
-  if (change.mode !== null) await staged.setMode(change.mode);
+  if (change.mode !== null) await staged.file.chmod(change.mode);
   // The sync comes before the link, so that after a crash the name never refers to missing content.
-  if (durable) await staged.sync();
+  if (durable) await staged.file.sync();
   return carriesMetadata;
 }
 

@@ -66,7 +66,10 @@ export class ReceivedFile implements AsyncDisposable {
     const { durable, metadata, change } = this.#context;
     const isPlain = !durable && isEmpty(metadata) && change === REPLACE;
     const pieces = isPlain ? this.#pieces : null;
-    if (pieces && (await this.#change(() => this.#store(pieces)))) return true;
+    if (pieces) {
+      const content = pieces.length === 1 && pieces[0] ? pieces[0] : Buffer.concat(pieces);
+      if (await this.#change(() => storeSmallFile(this.path, content, this.#context))) return true;
+    }
     await this.stage();
     return this.#change(async () => this.#commitOpened(await this.#open()));
   }
@@ -100,11 +103,6 @@ export class ReceivedFile implements AsyncDisposable {
     if (!this.#pieces) return;
     this.#context.shared.small.release(this.#size);
     this.#pieces = null;
-  }
-
-  async #store(pieces: readonly Buffer[]): Promise<boolean> {
-    const content = pieces.length === 1 && pieces[0] ? pieces[0] : Buffer.concat(pieces);
-    return storeSmallFile(this.path, content, this.#context);
   }
 
   /** Opens the file, and writes what was kept in memory. */

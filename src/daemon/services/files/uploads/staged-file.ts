@@ -1,10 +1,10 @@
 import { constants } from 'node:fs';
 import { EnvdError } from '../../../../base/errors.ts';
 import { copyContent } from '../../../linux/files/copy-content.ts';
+import { temporaryName } from '../../../linux/files/directory-writer.ts';
 import type { OpenFile } from '../../../linux/files/open-file.ts';
 import type { PathHandle } from '../../../linux/files/place.ts';
 import { writeFully } from '../../../linux/files/write-fully.ts';
-import { uniqueId } from '../../../linux/system/unique-id.ts';
 import type { User } from '../../../linux/system/users.ts';
 
 /**
@@ -82,15 +82,6 @@ export class StagedFile implements AsyncDisposable {
     }
   }
 
-  /** Flushes the content to storage, fsync(2). */
-  async sync(): Promise<void> {
-    await this.file.sync();
-  }
-
-  async setMode(mode: number): Promise<void> {
-    await this.file.chmod(mode);
-  }
-
   /** Links the file at the destination, owned by `user`. Throws EEXIST when the name exists. */
   async publish(user: User): Promise<void> {
     if (this.#temporary) await this.replace(user);
@@ -122,9 +113,4 @@ export class StagedFile implements AsyncDisposable {
     await this.file.close();
     if (this.#temporary) await this.#place.unlink(this.#temporary).catch(() => {});
   }
-}
-
-/** Returns a name that does not contain the file's name, so that it never exceeds NAME_MAX. */
-function temporaryName(): string {
-  return `.envd-${uniqueId()}`;
 }

@@ -34,7 +34,10 @@ export class EndedProcess {
     this.#record = record;
     const isHeld = Object.values(channels.ends).some((descriptor) => descriptor !== null);
     this.#held = isHeld ? channels : null;
-    if (isHeld) void channels.closed.then(() => this.#released());
+    if (isHeld)
+      void channels.closed.then(() => {
+        this.#held = null;
+      });
     record.keep(this);
   }
 
@@ -63,9 +66,5 @@ export class EndedProcess {
   /** Returns the state with the key of its record, for a later program of this process. */
   get stateWithRecord(): RecordedState {
     return { ...this.state, record: this.#record.key };
-  }
-
-  #released(): void {
-    this.#held = null;
   }
 }

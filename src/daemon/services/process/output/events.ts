@@ -32,7 +32,7 @@ export interface GapEvent {
 
 export type EndReason = 'exited' | 'signaled' | 'deadline' | 'out of memory' | 'unknown';
 
-/** Counts since the start of the daemon. */
+/** Counts what has happened since the daemon started. */
 export interface ProcessCounts {
   started: number;
   readonly ended: Record<EndReason, number>;

@@ -33,8 +33,13 @@ export function readPax(body: Buffer, records: PaxRecords, refuse: Refuse): void
 export function paxNumber(records: PaxRecords, key: string, refuse: Refuse): number | null {
   const text = records.get(key);
   if (text === undefined || text === '') return null;
+  return readDecimal(text) ?? refuse(`${key} of the extended header is no usable number`);
+}
+
+/** Returns the number that decimal digits mean, or null if they are none or mean more than a safe integer. */
+export function readDecimal(text: string): number | null {
   const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN;
-  return Number.isSafeInteger(value) ? value : refuse(`${key} of the extended header is no usable number`);
+  return Number.isSafeInteger(value) ? value : null;
 }
 
 /** Holds seconds since the epoch, and nanoseconds, which count forwards. */

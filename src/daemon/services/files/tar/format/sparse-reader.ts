@@ -2,7 +2,7 @@ import type { DataRange } from '../../../../linux/files/directory-reader.ts';
 import { BLOCK } from './block-writer.ts';
 import type { ByteSource } from './byte-source.ts';
 import { numberAt, type Refuse } from './header-reader.ts';
-import { type PaxRecords, paxNumber } from './pax-reader.ts';
+import { type PaxRecords, paxNumber, readDecimal } from './pax-reader.ts';
 
 /** A file has at most this many ranges. */
 const MAX_RANGES = 100_000;
@@ -67,10 +67,7 @@ async function readMap(size: number, source: ByteSource, refuse: Refuse): Promis
 }
 
 function digits(refuse: Refuse): (text: string) => number {
-  return (text) => {
-    const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN;
-    return Number.isSafeInteger(value) ? value : refuse('the map of a sparse file is malformed');
-  };
+  return (text) => readDecimal(text) ?? refuse('the map of a sparse file is malformed');
 }
 
 function sparseFile(numbers: readonly number[], size: number, taken: number, refuse: Refuse): SparseFile {

@@ -7,6 +7,7 @@ import {
   type FullEntry,
   statusOfFile,
 } from '../../../../linux/files/directory-reader.ts';
+import { fileTypeOf } from '../../../../linux/files/entries.ts';
 import { PathHandle } from '../../../../linux/files/place.ts';
 import type { Lanes } from '../../../../linux/lanes/lanes.ts';
 import { type BytePath, bytePath, displayPath } from '../../../../linux/paths/byte-path.ts';
@@ -132,7 +133,7 @@ class Packer {
 
   /** Writes an entry. Returns false when its content has to be read first. */
   #write(entry: FullEntry, name: BytePath): boolean {
-    const type = TYPES[entry.mode & constants.S_IFMT];
+    const type = TYPES[fileTypeOf(entry.mode)];
     if (entry.mode === 0) this.#fail(name, 'entry could not be read');
     // The entry is a socket.
     if (type === undefined) return true;
@@ -155,7 +156,7 @@ class Packer {
     if (!file) return this.#links.forget(entry);
     await using _ = file;
     const now = await statusOfFile(file);
-    if ((now.mode & constants.S_IFMT) !== constants.S_IFREG || now.inode !== entry.inode)
+    if (fileTypeOf(now.mode) !== constants.S_IFREG || now.inode !== entry.inode)
       return this.#links.forget(entry);
     const layout = layoutOf(name, now.size, entry.map);
     const records = [...layout.records, ...recordsOf(entry.attributes)];
@@ -199,7 +200,7 @@ function withoutAttributes(entry: FullEntry): Subdirectory {
 }
 
 function isDirectory({ mode }: FullEntry): boolean {
-  return (mode & constants.S_IFMT) === constants.S_IFDIR;
+  return fileTypeOf(mode) === constants.S_IFDIR;
 }
 
 /** Marks a rejection as handled, because nobody may be left to handle it. */

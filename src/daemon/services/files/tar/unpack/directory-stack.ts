@@ -1,9 +1,7 @@
 import type { DirectoryWriter, SmallFile } from '../../../../linux/files/directory-writer.ts';
 import type { Attribute } from '../../../../linux/files/entries.ts';
+import type { Owner } from '../../../../linux/files/place.ts';
 import type { BytePath } from '../../../../linux/paths/byte-path.ts';
-import type { User } from '../../../../linux/system/users.ts';
-
-type Owner = Pick<User, 'uid' | 'gid'>;
 
 /** Runs a task in the background. */
 type Beside = (task: () => Promise<void>) => Promise<void>;

@@ -1,9 +1,9 @@
 import type { DirectoryWriter, NewFile } from '../../../../linux/files/directory-writer.ts';
+import type { Owner } from '../../../../linux/files/place.ts';
 import { writeFully } from '../../../../linux/files/write-fully.ts';
 import { Attributes } from '../../../../linux/files/xattr.ts';
 import type { BytePath } from '../../../../linux/paths/byte-path.ts';
 import { native } from '../../../../linux/system/native.ts';
-import type { User } from '../../../../linux/system/users.ts';
 import { timeOf } from '../format/pax-reader.ts';
 import type { Member } from '../format/reader.ts';
 
@@ -11,7 +11,7 @@ import type { Member } from '../format/reader.ts';
 export interface FileTarget {
   readonly directory: DirectoryWriter;
   readonly name: BytePath;
-  readonly owner: Pick<User, 'uid' | 'gid'>;
+  readonly owner: Owner;
   readonly mode: number;
   readonly signal: AbortSignal;
 }
