@@ -3,16 +3,16 @@ import { native } from '../system/native.ts';
 import type { OpenFile } from './open-file.ts';
 import { writeFully } from './write-fully.ts';
 
-/** Bytes per read and write. */
+/** Each read and write has at most this many bytes. */
 const CHUNK = 256 * 1024;
-/** Errors that a copy by reads and writes would meet, too. */
+/** A copy by reads and writes would meet these errors, too. */
 const FINAL = ['ENOSPC', 'EDQUOT', 'EFBIG', 'EIO'];
 const NEVER = AbortSignal.any([]);
 
 /**
- * Copies at most `length` bytes from the start of `source` to `offset` of `target`; returns their number, less than
- * `length` at the end of the source. Copies in the kernel where both file systems support it, except on mounts that may
- * not answer: there each step is a request of its own.
+ * Copies at most `length` bytes from the start of `source` to `offset` of `target`. Returns the number of bytes, which
+ * is less than `length` at the end of the source. The kernel does the copy where both file systems support that. On
+ * mounts that may not answer it does not, because there each step must be a request of its own.
  */
 export async function copyContent(
   source: OpenFile,
@@ -33,7 +33,7 @@ export async function copyContent(
   return done;
 }
 
-/** 0 when the kernel cannot, for instance on two file systems. */
+/** Returns 0 when the kernel cannot copy, for instance between two file systems. */
 async function copyInKernel(
   source: OpenFile,
   target: OpenFile,

@@ -4,34 +4,33 @@ import { type BytePath, pathBuffer } from '../paths/byte-path.ts';
 import { O_PATH } from '../paths/open-flags.ts';
 import { native } from '../system/native.ts';
 
-/** Of fcntl.h; Node does not name it. */
+/** fcntl.h defines this number, which Node does not name. */
 const AT_FDCWD = -100;
 
-/** Offsets in a `struct linux_dirent64`, and values of its type: getdents64(2). */
+/** These are offsets in a `struct linux_dirent64`. Source: getdents64(2). */
 const [RECORD_LENGTH, TYPE, NAME] = [16, 18, 19];
 const [DT_UNKNOWN, DT_DIR] = [0, 4];
 
-/** Names in a directory. */
 export interface DirectoryNames {
   readonly directories: readonly BytePath[];
   readonly others: readonly BytePath[];
 }
 
-/** How a directory is opened: `locate` accesses nothing but the path, and names cannot be read then (O_PATH). */
+/** `locate` accesses only the path and allows no reading of names (O_PATH). */
 export type Access = 'locate' | 'read';
 
 export interface Opening {
   readonly access: Access;
-  /** The user whose permissions apply; null: the daemon's. */
+  /** The permissions of this user apply, or those of the daemon if it is null. */
   readonly owner: number | null;
-  /** Whether mount points on the path are entered; otherwise they are EXDEV. */
+  /** Mount points on the path are entered if this is true. Otherwise they cause EXDEV. */
   readonly crosses: boolean;
 }
 
-/** An open directory. No symbolic link is followed on the way to it; ELOOP or ENOTDIR where one is met. */
+/** Holds an open directory. No symbolic link is followed on the way to it: one causes ELOOP or ENOTDIR. */
 export class DirectoryHandle implements Disposable {
   readonly #descriptor: number;
-  /** Refers to the directory itself, wherever it is moved to. */
+  /** This path refers to the directory itself, wherever it is moved. */
   readonly path: BytePath;
 
   private constructor(descriptor: number) {
@@ -49,7 +48,7 @@ export class DirectoryHandle implements Disposable {
     return new DirectoryHandle(open(this.#descriptor, path, how));
   }
 
-  /** Reads its next names, about a thousand; null at the end. Without `withOthers` only directories. */
+  /** Reads the next names, about a thousand, or returns null at the end. Without `withOthers` it omits other files. */
   nextNames(withOthers: boolean): DirectoryNames | null {
     const batch = native.nextNames(this.#descriptor);
     if (!batch) return null;
@@ -66,7 +65,7 @@ export class DirectoryHandle implements Disposable {
     return names;
   }
 
-  /** What has this name; null if nothing has. A mount point is not accessed: it is a directory. */
+  /** Tells what has this name, or returns null. A mount point counts as a directory and is not accessed. */
   kindOf(name: BytePath): 'directory' | 'other' | null {
     try {
       return this.#statusOf(name).isDirectory() ? 'directory' : 'other';
@@ -76,8 +75,8 @@ export class DirectoryHandle implements Disposable {
   }
 
   /**
-   * When the file with this name was modified, in milliseconds since the epoch; null if there is none, or a mount point,
-   * which is not accessed.
+   * Returns when the file with this name was modified, in milliseconds since the epoch. Returns null if there is none,
+   * or if the name is a mount point, which is not accessed.
    */
   modifiedMsOf(name: BytePath): number | null {
     try {

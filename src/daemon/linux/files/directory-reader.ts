@@ -4,40 +4,40 @@ import { native } from '../system/native.ts';
 import { type Attribute, decodeAttributes, HEAD } from './entries.ts';
 import type { OpenFile } from './open-file.ts';
 
-/** Bytes `start` to `start + length` of a file. */
+/** Describes a range of a file, in bytes. */
 export interface DataRange {
   readonly start: number;
   readonly length: number;
 }
 
-/** The status of a file, inode(7). */
+/** Holds the status of a file. Source: inode(7). */
 export interface FileStatus {
-  /** `st_mode`; 0, like all other numbers, when stat failed. */
+  /** This is `st_mode`. It is 0, like all other numbers, when stat failed. */
   readonly mode: number;
   readonly uid: number;
   readonly gid: number;
-  /** In bytes. */
+  /** The size is in bytes. */
   readonly size: number;
-  /** Modification time: whole seconds since the epoch, and nanoseconds. */
+  /** The modification time has whole seconds since the epoch, and nanoseconds. */
   readonly seconds: number;
   readonly nanoseconds: number;
   readonly links: number;
   readonly device: bigint;
   readonly inode: bigint;
-  /** `st_rdev`, of a device. */
+  /** This is `st_rdev`, which devices have. */
   readonly nodeDevice: bigint;
 }
 
-/** A directory entry with everything that an archive stores. */
+/** Holds a directory entry with everything that an archive stores. */
 export interface FullEntry extends FileStatus {
   readonly name: BytePath;
-  /** The text of a symbolic link, else empty. */
+  /** This is the text of a symbolic link. It is empty for other entries. */
   readonly link: BytePath;
-  /** All extended attributes; names are bytes. */
+  /** These are all extended attributes. Their names are bytes. */
   readonly attributes: readonly Attribute[];
-  /** The content of a regular file if it is small, else null. */
+  /** This is the content of a regular file if it is small, or else null. */
   readonly content: Buffer | null;
-  /** The ranges of a large file that hold data, if it has holes, else null. */
+  /** These ranges of a large file with holes hold data. Null means that the file is small or has no holes. */
   readonly map: readonly DataRange[] | null;
 }
 
@@ -45,8 +45,8 @@ const DIRECTORY = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOL
 const FILE = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK | constants.O_NOCTTY;
 
 /**
- * An open directory, whose entries are read in batches with the permissions of `owner` (see `native.openPlace`); no
- * symbolic link is followed. Methods throw the system calls' errors.
+ * Reads the entries of an open directory in batches, with the permissions of `owner` (see `native.openPlace`). It
+ * follows no symbolic link. Its methods throw the system calls' errors.
  */
 export class DirectoryReader implements AsyncDisposable {
   readonly file: OpenFile;
@@ -57,7 +57,7 @@ export class DirectoryReader implements AsyncDisposable {
     this.#owner = owner;
   }
 
-  /** The next entries in the order of the directory, some hundred at most; none at its end. */
+  /** Returns the next entries in the order of the directory, at most some hundred, or none at its end. */
   async next(): Promise<FullEntry[]> {
     const { value: records } = await this.file.find(() => native.readNext(this.file.fd, this.#owner));
     const entries: FullEntry[] = [];
@@ -69,7 +69,7 @@ export class DirectoryReader implements AsyncDisposable {
     return new DirectoryReader(await this.#open(name, DIRECTORY), this.#owner);
   }
 
-  /** Opens a file for reading. Pipes do not block; the caller checks what it is. */
+  /** Opens a file for reading. A pipe does not block the open, so the caller must check what was opened. */
   openFile(name: BytePath): Promise<OpenFile> {
     return this.#open(name, FILE);
   }
@@ -84,7 +84,7 @@ export class DirectoryReader implements AsyncDisposable {
   }
 }
 
-/** The status of an open file. */
+/** Returns the status of an open file. */
 export async function statusOfFile(file: OpenFile): Promise<FileStatus> {
   const status = await file.exactStat();
   const seconds = status.mtimeNs / 1_000_000_000n - (status.mtimeNs % 1_000_000_000n < 0n ? 1n : 0n);
@@ -102,20 +102,20 @@ export async function statusOfFile(file: OpenFile): Promise<FileStatus> {
   };
 }
 
-/** All extended attributes of an open file. */
+/** Returns all extended attributes of an open file. */
 export async function attributesOf(file: OpenFile): Promise<Attribute[]> {
   const pairs = await file.run(() => native.readAttributes(file.fd, ''));
   return decodeAttributes(pairs, 0, pairs.length, 'latin1');
 }
 
-/** The layout is in `native/index.d.ts`. */
+/** Decodes a record, whose layout is in `native/index.d.ts`. */
 function decode(records: Buffer, at: number): FullEntry {
   const end = at + records.readUInt32LE(at);
   const nameEnd = at + HEAD + records.readUInt32LE(at + 40);
   const linkEnd = nameEnd + records.readUInt32LE(at + 44);
   const pairs = linkEnd < end ? decodeAttributes(records, linkEnd, end, 'latin1') : NO_PAIRS;
   const last = pairs.at(-1);
-  // What is known of the content follows the attributes, whose names have a dot.
+  // An attribute's name has a dot. So a last pair without one tells about the content.
   const content = last?.name === 'content' ? last.value : null;
   const map = last?.name === 'map' ? rangesOf(last.value) : null;
   return {

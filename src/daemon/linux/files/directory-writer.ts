@@ -7,12 +7,10 @@ import { type BytePath, pathBuffer } from '../paths/byte-path.ts';
 import { O_PATH, O_TMPFILE } from '../paths/open-flags.ts';
 import { native } from '../system/native.ts';
 import { uniqueId } from '../system/unique-id.ts';
-import type { User } from '../system/users.ts';
 import type { OpenFile } from './open-file.ts';
+import type { Owner } from './place.ts';
 
-type Owner = Pick<User, 'uid' | 'gid'>;
-
-/** A file whose content is in memory. */
+/** Describes a file whose content is in memory. */
 export interface SmallFile extends Owner {
   readonly name: BytePath;
   readonly content: Buffer;
@@ -21,24 +19,24 @@ export interface SmallFile extends Owner {
   readonly nanoseconds: number;
 }
 
-/** Errors where O_TMPFILE is not supported; EISDIR: it was taken for a plain open of a directory. */
+/** open(2) fails like this where O_TMPFILE is not supported. EISDIR means that it was taken for a plain open. */
 const NO_TMPFILE = ['ENOTSUP', 'EOPNOTSUPP', 'EISDIR', 'EINVAL'];
 
 /**
- * An open directory in which entries are created by name, with the permissions of `owner` (see `native.openPlace`). No
- * symbolic link is followed. Methods throw the system calls' errors.
+ * Creates entries by name in an open directory, with the permissions of `owner` (see `native.openPlace`). It follows no
+ * symbolic link. Its methods throw the system calls' errors.
  */
 export class DirectoryWriter implements AsyncDisposable {
   readonly #file: OpenFile;
   readonly #owner: number | null;
 
-  /** `file`: open with O_PATH. */
+  /** `file` must be open with O_PATH. */
   constructor(file: OpenFile, owner: number | null) {
     this.#file = file;
     this.#owner = owner;
   }
 
-  /** Creates a directory with mode 0755, or opens the one that is there. Throws ENOTDIR for anything else. */
+  /** Creates a directory with mode 0755, or opens the one that exists. Throws ENOTDIR if the name is anything else. */
   async makeDirectory(
     name: BytePath,
     { uid, gid }: Owner,
@@ -65,8 +63,8 @@ export class DirectoryWriter implements AsyncDisposable {
   }
 
   /**
-   * Stores new files in one job, each unnamed until it is complete. Returns how many; the one behind them, if any, must
-   * be stored in another way.
+   * Stores new files in one job. Each has no name until it is complete. Returns how many were stored. If there is a
+   * next file, it must be stored in another way.
    */
   async storeFiles(files: readonly SmallFile[]): Promise<number> {
     if (this.#owner !== null) return 0;
@@ -74,7 +72,7 @@ export class DirectoryWriter implements AsyncDisposable {
     return this.#run(() => native.storeFiles(this.#file.fd, items));
   }
 
-  /** Gives an open file without a name, or with other names only, an owner and then this name. */
+  /** Gives this name and an owner to an open file, which has no name or only other names. */
   async nameFile(file: OpenFile, name: BytePath, { uid, gid }: Owner): Promise<void> {
     await this.#replacing(name, async (free) => {
       await this.#run(() =>
@@ -84,14 +82,14 @@ export class DirectoryWriter implements AsyncDisposable {
     });
   }
 
-  /** Gives an open file another name. */
+  /** Gives an open file another name, and keeps its owner and times. */
   async linkFile(file: OpenFile, name: BytePath): Promise<void> {
     const { uid, gid, atimeNs, mtimeNs } = await file.exactStat();
     await this.nameFile(file, name, { uid: Number(uid), gid: Number(gid) });
     await file.run(() => native.writeTimes(file.fd, atimeNs, mtimeNs));
   }
 
-  /** Creates a symbolic link, replacing what has the name; `modified`: nanoseconds since the epoch. */
+  /** Creates a symbolic link, which replaces any file of this name. `modified` is in nanoseconds since the epoch. */
   async makeLink(name: BytePath, text: BytePath, owner: Owner, modified: bigint): Promise<void> {
     await using made = await this.#replacing(name, async (free) => {
       await this.#run(() => symlink(pathBuffer(text), this.#path(free)));
@@ -115,7 +113,7 @@ export class DirectoryWriter implements AsyncDisposable {
     );
   }
 
-  /** Renames a temporary name of `file` to `name`. Throws `aborted` when that name led to another file by then. */
+  /** Renames a temporary name of `file` to `name`. Throws `aborted` when another process had put another file there. */
   async rename(temporary: BytePath, name: BytePath, file: OpenFile): Promise<void> {
     await this.#run(() => rename(this.#path(temporary), this.#path(name)), true);
     const named = await this.#run(() => lstat(this.#path(name), { bigint: true }));
@@ -127,15 +125,15 @@ export class DirectoryWriter implements AsyncDisposable {
     await this.#run(() => unlink(this.#path(name)), true);
   }
 
-  /** The directory below, which must not be a symbolic link. */
+  /** Opens the directory of this name, which must not be a symbolic link. */
   async openDirectory(name: BytePath): Promise<DirectoryWriter> {
     const flags = O_PATH | constants.O_DIRECTORY | constants.O_NOFOLLOW;
     return new DirectoryWriter(await this.#open(name, flags), this.#owner);
   }
 
   /**
-   * Sets the mode of a directory that `makeDirectory` has just made for `uid`. Throws `aborted` when it is not as it was
-   * made: another process may have exchanged it before it was opened.
+   * Sets the mode of a directory that `makeDirectory` has just made for `uid`. Throws `aborted` when the directory is
+   * not as it was made, because another process may have exchanged it before it was opened.
    */
   async setFirstMode(mode: number, uid: number): Promise<void> {
     await using file = await this.#open('.', constants.O_RDONLY | constants.O_DIRECTORY);
@@ -164,7 +162,7 @@ export class DirectoryWriter implements AsyncDisposable {
     await this.#file.close();
   }
 
-  /** Creates an entry by `create` as `name` or, if that exists, under a temporary name that then replaces it. */
+  /** Creates an entry as `name`. If that exists, the entry gets a temporary name, and then replaces it. */
   async #replacing(name: BytePath, create: (free: BytePath) => Promise<OpenFile>): Promise<OpenFile> {
     await this.#assertMayChange(name);
     try {
@@ -193,18 +191,18 @@ export class DirectoryWriter implements AsyncDisposable {
     return this.#file.openOther(open, flags);
   }
 
-  /** Path of a name through the descriptor, for calls that do not follow symbolic links. */
+  /** Returns the path of a name through the descriptor, for calls that do not follow symbolic links. */
   #path(name: BytePath): Buffer {
     return pathBuffer(`/proc/self/fd/${this.#file.fd}/${name}`);
   }
 
-  /** `isLocking`: the job waits for the lock of a file that others may hold. */
+  /** `isLocking` says that the job waits for the lock of a file, which others may hold. */
   #run<T>(job: () => Promise<T>, isLocking = false): Promise<T> {
     return this.#file.run(job, {}, isLocking ? locking(this.#file.lane) : this.#file.lane);
   }
 }
 
-/** A new file that no other process can open, or at least not by its final name. */
+/** Holds a new file, which other processes cannot open yet, or at least not by its final name. */
 export class NewFile implements AsyncDisposable {
   readonly file: OpenFile;
   readonly #directory: DirectoryWriter;
@@ -216,7 +214,7 @@ export class NewFile implements AsyncDisposable {
     this.#temporary = temporary;
   }
 
-  /** Gives it its owner and its name, replacing what has it. Throws EISDIR for a directory. */
+  /** Gives the file its owner and its name, and replaces any file of this name. Throws EISDIR for a directory. */
   async publish(name: BytePath, owner: Owner): Promise<void> {
     if (this.#temporary === null) return this.#directory.nameFile(this.file, name, owner);
     await this.file.chown(owner.uid, owner.gid);
@@ -230,7 +228,7 @@ export class NewFile implements AsyncDisposable {
   }
 }
 
-/** Bytes before the name; the layout is in `native/index.d.ts`. */
+/** A record has this many bytes before the name. The layout is in `native/index.d.ts`. */
 const ITEM = 32;
 
 function itemOf({ name, content, mode, uid, gid, seconds, nanoseconds }: SmallFile): Buffer[] {
@@ -246,18 +244,19 @@ function itemOf({ name, content, mode, uid, gid, seconds, nanoseconds }: SmallFi
   return [head, content];
 }
 
-/** Gives a symbolic link of ours an owner. The directory's owner may have exchanged it since it was made. */
+/** Gives a symbolic link of ours an owner. The directory's owner may have exchanged the link, so it is checked first. */
 async function giveLink(made: OpenFile, text: BytePath, { uid, gid }: Owner): Promise<void> {
   const status = await made.exactStat();
   if (Number(status.uid) === uid && Number(status.gid) === gid) return;
   const isOurs = status.isSymbolicLink() && Number(status.uid) === process.geteuid?.() && status.nlink === 1n;
   if (!isOurs || !pathBuffer(text).equals(await made.run(() => native.readLink(made.fd))))
     throw replaced('a new symbolic link');
-  // Leads to the link itself, because it is open with O_PATH.
+  // The path leads to the link itself, because it is open with O_PATH.
   await made.run(() => chown(`/proc/self/fd/${made.fd}`, uid, gid));
 }
 
-function temporaryName(): BytePath {
+/** Returns a name that does not contain the file's name, so that it never exceeds NAME_MAX. */
+export function temporaryName(): BytePath {
   return `.envd-${uniqueId()}`;
 }
 

@@ -1,41 +1,45 @@
-import { closeSync } from 'node:fs';
+import { closeSync, constants } from 'node:fs';
 import { entering, type Lane, laneOf } from '../lanes/lane.ts';
 import { type FindOptions, type Lanes, MAX_MOUNTS, NoAnswer } from '../lanes/lanes.ts';
 import { type BytePath, bytePath, pathBuffer } from '../paths/byte-path.ts';
 import { type DirectoryRecords, native } from '../system/native.ts';
 
-/** One directory entry and its attributes, as the kernel reports them. The name may not be valid UTF-8. */
+/** Holds one directory entry and its attributes, as the kernel reports them. The name may not be valid UTF-8. */
 export interface RawEntry {
   readonly name: Buffer;
-  /** `st_mode`, inode(7); 0, like all other numbers, when lstat(2) of the entry failed. */
+  /** This is `st_mode` of inode(7). It is 0, like all other numbers, when lstat(2) of the entry failed. */
   readonly mode: number;
-  /** For a symbolic link the target's mode, 0 when there is no target; otherwise `mode`. */
+  /** For a symbolic link this is the target's mode, or 0 if there is no target. For other entries it equals `mode`. */
   readonly targetMode: number;
   readonly uid: number;
   readonly gid: number;
-  /** In bytes. */
+  /** The size is in bytes. */
   readonly size: bigint;
-  /** Nanoseconds since the epoch. */
   readonly modifiedNs: bigint;
-  /** For a symbolic link the path it finally resolves to, or null when it cannot be resolved. */
+  /** For a symbolic link this is the path that it finally resolves to, or null if it cannot be resolved. */
   readonly resolved: Buffer | null;
   readonly attributes: readonly Attribute[];
 }
 
-/** An extended attribute, xattr(7). */
+/** Holds an extended attribute, xattr(7). */
 export interface Attribute {
   readonly name: string;
   readonly value: Buffer;
 }
 
-/** Bytes before the name; the layout is in `native/index.d.ts`. */
+/** Returns the file type in `st_mode`, which is one of the constants S_IF of inode(7). */
+export function fileTypeOf(mode: number): number {
+  return mode & constants.S_IFMT;
+}
+
+/** A record has this many bytes before the name. The layout is in `native/index.d.ts`. */
 export const HEAD = 80;
 const ATTRIBUTE_HEAD = 8;
 const NO_ATTRIBUTES: readonly Attribute[] = [];
 
 /**
- * Reads the entry at `path` without following a final symbolic link. Attributes: those of the file, or of the link's
- * target, whose names start with `prefix`. Throws lstat(2)'s errors.
+ * Reads the entry at `path` without following a final symbolic link. It reads the attributes whose names start with
+ * `prefix`, for a symbolic link those of its target. Throws lstat(2)'s errors.
  */
 export async function readRawEntry(path: Buffer, prefix: string, lanes: Lanes): Promise<RawEntry> {
   const options = { base: laneOf(bytePath(path)), isBatched: true };
@@ -43,11 +47,11 @@ export async function readRawEntry(path: Buffer, prefix: string, lanes: Lanes): 
   return new EntryRecord(value, 0);
 }
 
-/** A listing of a directory and, on request, of those below it. */
+/** Lists a directory and, on request, the directories below it. */
 export class DirectoryListing implements Disposable {
-  /** Sorted by the bytes of the names; decoded lazily. */
+  /** The entries are sorted by the bytes of their names, and decoded only when they are taken. */
   readonly entries: Iterable<RawEntry>;
-  /** As it was opened. */
+  /** This is the path by which the directory was opened. */
   readonly path: BytePath;
   readonly #prefix: string;
   readonly #directory: Listed;
@@ -61,10 +65,7 @@ export class DirectoryListing implements Disposable {
     this.#lanes = lanes;
   }
 
-  /**
-   * Reads all entries of the directory, which may be a symbolic link; `isDeep`: `below` will be called. Throws
-   * open(2)'s errors.
-   */
+  /** Reads a directory, which may be a symbolic link. `isDeep`: `below` will be called. Throws open(2)'s errors. */
   static async open(
     path: BytePath,
     prefix: string,
@@ -76,15 +77,14 @@ export class DirectoryListing implements Disposable {
     return new DirectoryListing(path, await list(read, lanes, { ask, base: laneOf(path) }), prefix, lanes);
   }
 
-  /** Reads the directory at the relative `path`, which must not contain symbolic links (ELOOP) and mounts (EXDEV). */
+  /** Reads the directory at the relative `path`. Throws ELOOP for a symbolic link in it, and EXDEV for a mount. */
   async below(path: BytePath): Promise<Iterable<RawEntry>> {
     const { descriptor, owner, lane: base } = this.#directory;
     const read = () => native.readDirectory(descriptor, pathBuffer(path), this.#prefix, owner, false);
-    const ask = async () => {};
-    return decodeAll((await list(read, this.#lanes, { ask, base })).records);
+    return decodeAll((await list(read, this.#lanes, { base })).records);
   }
 
-  /** Closing a directory asks no server: only files have FUSE_FLUSH. */
+  /** Closing a directory asks no server, because only files have FUSE_FLUSH. */
   [Symbol.dispose](): void {
     if (this.#directory.descriptor >= 0) closeSync(this.#directory.descriptor);
   }
@@ -93,8 +93,8 @@ export class DirectoryListing implements Disposable {
 type Listed = DirectoryRecords & { readonly lane: Lane };
 
 /**
- * Where entries, or the targets of links, are on mounts that may not answer, reads again with leave to ask these. If they
- * do not answer, such entries are left without a status.
+ * Reads a directory. Where entries, or the targets of links, are on mounts that may not answer, it reads again with
+ * permission to ask these. If they do not answer, their entries have no status.
  */
 async function list(
   read: () => Promise<DirectoryRecords>,
@@ -104,7 +104,7 @@ async function list(
   const discard = ({ descriptor }: DirectoryRecords) => {
     if (descriptor >= 0) closeSync(descriptor);
   };
-  const { value, lane } = await lanes.find(read, { ...options, discard });
+  const { value, lane } = await lanes.find(read, { ...options, discard, long: true });
   let best = value;
   let wider = lane;
   while (best.mount > 0 && wider.mounts.length < MAX_MOUNTS) {
@@ -126,7 +126,7 @@ function* decodeAll(records: Buffer): Generator<RawEntry> {
   for (let at = 0; at < records.length; at += records.readUInt32LE(at)) yield new EntryRecord(records, at);
 }
 
-/** A record as the addon has written it: most callers need only parts of it. */
+/** Decodes a record of the addon only as far as it is asked for, because most callers need parts of it. */
 class EntryRecord implements RawEntry {
   readonly #records: Buffer;
   readonly #at: number;
@@ -188,8 +188,8 @@ class EntryRecord implements RawEntry {
 }
 
 /**
- * Decodes attributes from the end of a record or from the result of `native.readAttributes`; their names as UTF-8, or as
- * bytes.
+ * Decodes attributes from the end of a record, or from the result of `native.readAttributes`. `names` says whether
+ * their names become UTF-8 or bytes.
  */
 export function decodeAttributes(
   records: Buffer,

@@ -24,18 +24,15 @@ const readFile = promisify(read);
 const writeBuffers = promisify(writev);
 const statFile = promisify(fstat);
 
-/** S_ISUID and S_ISGID of inode(7). */
+/** These are S_ISUID and S_ISGID of inode(7). */
 const SET_ID = 0o6000;
 
-/**
- * An open file, owner of its descriptor. All calls wait in its lane. Methods throw the system calls' errors, and
- * `NoAnswer`.
- */
+/** Owns the descriptor of an open file, and runs all calls in its lane. Throws the system calls' errors, and `NoAnswer`. */
 export class OpenFile implements AsyncDisposable {
   readonly fd: number;
   readonly lane: Lane;
   readonly #lanes: Lanes;
-  /** Calls in progress: the descriptor must not be closed, and its number reused, before they return. */
+  /** While these calls are in progress, the descriptor must stay open, because its number could be reused. */
   readonly #underWay = new Set<Promise<unknown>>();
   #closed: Promise<void> | null = null;
 
@@ -49,7 +46,7 @@ export class OpenFile implements AsyncDisposable {
     return this.run(() => statFile(this.fd));
   }
 
-  /** With 64-bit numbers. */
+  /** Returns the status with 64-bit numbers. */
   exactStat(): Promise<BigIntStats> {
     return this.run(() => statFile(this.fd, { bigint: true }));
   }
@@ -58,7 +55,7 @@ export class OpenFile implements AsyncDisposable {
     return (await this.run(() => readFile(this.fd, buffer, 0, length, position))).bytesRead;
   }
 
-  /** Writes at `position`, or at the current file offset if null; returns the bytes written. */
+  /** Writes at `position`, or at the current file offset if it is null. Returns the number of bytes written. */
   async writev(batch: readonly Buffer[], position: number | null): Promise<number> {
     return (await this.run(() => writeBuffers(this.fd, batch, position ?? undefined))).bytesWritten;
   }
@@ -75,7 +72,7 @@ export class OpenFile implements AsyncDisposable {
     return this.run(() => changeOwner(this.fd, uid, gid));
   }
 
-  /** Runs a job that uses the descriptor, which stays open meanwhile, in the lane of the file or in `lane`. */
+  /** Runs a job that uses the descriptor, which stays open until it ends, in the lane of the file or in `lane`. */
   run<T>(job: () => Promise<T>, options?: RunOptions<T>, lane = this.lane): Promise<T> {
     return this.#lanes.run(lane, () => this.during(job()), options);
   }
@@ -88,17 +85,13 @@ export class OpenFile implements AsyncDisposable {
     return this.#lanes.find(() => this.during(job()), { base: this.lane, discard });
   }
 
-  /** What `open` opens below the descriptor with these flags. */
+  /** Returns the file that `open` opens below the descriptor with these flags. */
   async openOther(open: () => Promise<number>, flags: number): Promise<OpenFile> {
-    const { value, lane } = await this.find(open, (late) => {
-      this.own(late, this.lane)
-        .close()
-        .catch(() => {});
-    });
+    const { value, lane } = await this.find(open, (late) => this.own(late, this.lane).discard());
     return this.own(value, openedLane(lane, flags));
   }
 
-  /** A descriptor that was opened below this one. */
+  /** Returns an owner for a descriptor that was opened below this one. */
   own(descriptor: number, lane: Lane): OpenFile {
     return new OpenFile(descriptor, this.#lanes, lane);
   }
@@ -115,17 +108,14 @@ export class OpenFile implements AsyncDisposable {
 
   /**
    * Clears the set-user-ID and set-group-ID bits. The kernel clears them when an unprivileged process writes to the
-   * file and, with one exception, when its owner changes (chown(2)), but not when root writes to it.
+   * file, and mostly when its owner changes (chown(2)), but not when root writes to it.
    */
   async dropSetIdBits(): Promise<void> {
     const { mode } = await this.stat();
     if (mode & SET_ID) await this.chmod(mode & 0o7777 & ~SET_ID);
   }
 
-  /**
-   * Flushes the file to storage. Pipes, devices and pseudo files do not support fsync(2) (EINVAL), which is not an
-   * error.
-   */
+  /** Flushes the file to storage, except pipes, devices and pseudo files, which do not support fsync(2) (EINVAL). */
   async sync(): Promise<void> {
     try {
       await this.run(() => syncFile(this.fd), { long: true });
@@ -135,12 +125,17 @@ export class OpenFile implements AsyncDisposable {
   }
 
   /**
-   * Closes the descriptor once, after the calls in progress have returned. They are not waited for, because their caller
-   * has given up; on a mount that may not answer, close(2) itself asks the server, too.
+   * Closes the descriptor once, after the calls in progress have returned. The promise does not wait for those calls,
+   * because their caller has given up. On a mount that may not answer, close(2) itself asks the server, too.
    */
   close(): Promise<void> {
     this.#closed ??= this.#close();
     return this.#closed;
+  }
+
+  /** Closes the descriptor for a caller who has given up, and so does not learn of errors. */
+  discard(): void {
+    this.close().catch(() => {});
   }
 
   async #close(): Promise<void> {

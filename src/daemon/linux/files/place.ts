@@ -12,16 +12,19 @@ import { type NativePlace, native } from '../system/native.ts';
 import type { User } from '../system/users.ts';
 import { OpenFile } from './open-file.ts';
 
-/** Owner of a new file or directory. */
-type Owner = Pick<User, 'uid' | 'gid'>;
+/** Identifies the owner of a file or directory. */
+export type Owner = Pick<User, 'uid' | 'gid'>;
 
-/** Errors where O_TMPFILE is not supported. EISDIR: it was taken for a plain open of a directory; EACCES: /proc/sys. */
+/**
+ * open(2) fails with one of these errors where O_TMPFILE is not supported. With EISDIR it was taken for the open of a
+ * directory; EACCES comes from /proc/sys.
+ */
 const NO_TMPFILE = ['EACCES', 'ENOTSUP', 'EOPNOTSUPP', 'EISDIR', 'EINVAL', 'EROFS', 'EPERM'];
 
 /**
- * A name in an open directory. Replacing a part of the path afterwards does not redirect operations on it. If the path
- * led through a symbolic link owned by another user than root, operations have that user's permissions. See
- * `native.openPlace`; methods throw the system calls' errors, and `NoAnswer`.
+ * Holds a name in an open directory. Operations on it are not redirected when somebody replaces a part of the path
+ * afterwards. If the path led through a symbolic link that another user than root owns, operations have that user's
+ * permissions. See `native.openPlace`. Methods throw the system calls' errors, and `NoAnswer`.
  */
 export class PathHandle implements Disposable {
   readonly #path: string | Buffer;
@@ -29,7 +32,7 @@ export class PathHandle implements Disposable {
   readonly #lanes: Lanes;
   #at: NativePlace;
   #lane: Lane;
-  /** Calls in progress, which use the directory. */
+  /** This counts the calls in progress, which use the directory. */
   #underWay = 0;
   #isDisposed = false;
 
@@ -41,22 +44,22 @@ export class PathHandle implements Disposable {
     this.#lane = lane;
   }
 
-  /** Resolves the absolute `path`; `follow`: including a symbolic link as its last part. */
+  /** Resolves the absolute `path`. If `follow` is true, it follows a symbolic link as the last part, too. */
   static async open(path: string | Buffer, follow: boolean, lanes: Lanes): Promise<PathHandle> {
     return new PathHandle(path, follow, lanes, await find(path, follow, lanes));
   }
 
-  /** Where calls on it wait: it may be on a mount that does not answer. */
+  /** Calls on the name wait in this lane, because it may be on a mount that does not answer. */
   get lane(): Lane {
     return this.#lane;
   }
 
-  /** The path that was resolved, for errors. */
+  /** Returns the path that was resolved, for errors. */
   get requested(): string {
     return typeof this.#path === 'string' ? this.#path : encodeName(this.#path);
   }
 
-  /** Descriptor of the directory, opened with O_PATH. */
+  /** Returns the descriptor of the directory, which is open with O_PATH. */
   get directory(): number {
     return this.#at.directory;
   }
@@ -65,34 +68,32 @@ export class PathHandle implements Disposable {
     return this.#at.name;
   }
 
-  /** Whether parent directories of the name are missing. */
+  /** Tells whether parent directories of the name are missing. */
   get isBelowMissing(): boolean {
     return this.#at.missing !== '';
   }
 
-  /**
-   * The user whose permissions apply, the owner of a symbolic link on the path; null: the daemon's permissions apply.
-   */
+  /** Returns the owner of a symbolic link on the path, whose permissions apply. Null means the daemon's permissions. */
   get owner(): number | null {
     return this.#at.owner;
   }
 
-  /** Path of the name through the descriptor, for calls that do not follow symbolic links. */
+  /** Returns the path of the name through the descriptor, for calls that do not follow symbolic links. */
   get path(): Buffer {
     return this.beside(this.name);
   }
 
-  /** The same for `name` in the directory. */
+  /** Returns the path of another name in the directory, in the same form. */
   beside(name: BytePath): Buffer {
     return pathBuffer(`/proc/self/fd/${this.directory}/${name}`);
   }
 
-  /** The directory's current path. */
+  /** Returns the directory's current path. */
   async directoryPath(): Promise<BytePath> {
     return bytePath(await readlink(`/proc/self/fd/${this.directory}`, 'buffer'));
   }
 
-  /** Status of the entry; null when it does not exist. */
+  /** Returns the status of the entry, or null when it does not exist. */
   async status(): Promise<Stats | null> {
     if (this.isBelowMissing) return null;
     try {
@@ -103,24 +104,22 @@ export class PathHandle implements Disposable {
     }
   }
 
-  /** Status of the directory. */
   directoryStatus(): Promise<Stats> {
     return this.run(() => lstat(this.beside('.')));
   }
 
-  /** Status of the file system. */
   statfs(): Promise<StatsFs> {
     return this.run(() => statfs(this.beside('.')));
   }
 
   /**
-   * Opens the name without following a symbolic link; a new file has mode 0666 & ~umask. While another process holds a
-   * lease on the file (fcntl(2), F_SETLEASE), an open with O_NONBLOCK is repeated, at last with EAGAIN.
+   * Opens the name without following a symbolic link. A new file has mode 0666 & ~umask. While another process holds a
+   * lease on the file (fcntl(2), F_SETLEASE), an open with O_NONBLOCK is repeated. Throws EAGAIN if the lease stays.
    */
   async openFile(flags: number, name = this.name): Promise<OpenFile> {
     if (this.isBelowMissing) throw new MissingParent('ENOENT: no such file or directory, open');
     const noFollow = this.#at.isMagic ? 0 : constants.O_NOFOLLOW;
-    // A file that is written to is changed under the lock of its inode; a new one is not locked by others.
+    // The lock of an inode protects a file that is written to. Nobody else can lock a new file.
     const isNew = (flags & constants.O_EXCL) !== 0;
     const lane = isNew || (flags & WRITING) === 0 ? this.#lane : locking(this.#lane);
     return untilReleased(this.#lanes.limitMs, () =>
@@ -128,7 +127,7 @@ export class PathHandle implements Disposable {
     );
   }
 
-  /** A file that is created when its creator has given up is removed. */
+  /** Opens a name. It removes a file that is created after its caller has given up. */
   async #open(name: Buffer, flags: number, owner: number | null, lane: Lane): Promise<OpenFile> {
     const own = openedLane(lane, flags);
     const owned = (descriptor: number) => new OpenFile(descriptor, this.#lanes, own);
@@ -138,19 +137,15 @@ export class PathHandle implements Disposable {
       if (isGivenUp && flags & constants.O_EXCL) await unlink(this.beside(bytePath(name))).catch(() => {});
       return descriptor;
     };
-    const discard = (late: number) =>
-      void owned(late)
-        .close()
-        .catch(() => {});
     try {
-      return owned(await this.run(open, { discard }, lane));
+      return owned(await this.run(open, { discard: (late) => owned(late).discard() }, lane));
     } catch (error) {
       isGivenUp = true;
       throw error;
     }
   }
 
-  /** Runs a job that uses the directory, which stays open meanwhile. */
+  /** Runs a job that uses the directory, which stays open until the job ends. */
   run<T>(job: () => Promise<T>, options?: RunOptions<T>, lane = this.#lane): Promise<T> {
     return this.#lanes.run(lane, () => this.#during(job), options);
   }
@@ -166,9 +161,9 @@ export class PathHandle implements Disposable {
   }
 
   /**
-   * Opens an unnamed temporary file (O_TMPFILE) on the directory's file system for reading and writing, with mode
-   * 0666 & ~umask. `publish` checks permissions and links it; closing it without that deletes it. Null where the file
-   * system does not support it. Source: open(2).
+   * Opens an unnamed temporary file (O_TMPFILE) on the directory's file system for reading and writing, with mode 0666
+   * & ~umask. `publish` checks permissions and links the file. If it is closed without that, the kernel deletes it.
+   * Returns null where the file system does not support it. Source: open(2).
    */
   async openUnnamed(): Promise<OpenFile | null> {
     try {
@@ -187,12 +182,12 @@ export class PathHandle implements Disposable {
     );
   }
 
-  /** Renames `name` of the same directory to this name, replacing what is there. */
+  /** Renames `name` of the same directory to this name, and replaces any file of this name. */
   async replaceBy(name: BytePath): Promise<void> {
     await this.run(() => rename(this.beside(name), this.path), {}, locking(this.#lane));
   }
 
-  /** Renames `source` to this name, replacing what is there. */
+  /** Renames `source` to this name, and replaces any file of this name. */
   async moveHere(source: PathHandle): Promise<void> {
     const lane = locking(both(this.#lane, source.lane));
     await this.run(() => source.#during(() => rename(source.path, this.path)), {}, lane);
@@ -202,12 +197,12 @@ export class PathHandle implements Disposable {
     await this.run(() => unlink(this.beside(name)), {}, locking(this.#lane));
   }
 
-  /** Creates missing parent directories with mode 0755 and owner `user`; existing ones are not changed. */
+  /** Creates missing parent directories with mode 0755 and owner `user`. Existing ones are not changed. */
   async makeParents(user: Owner): Promise<void> {
     if (this.isBelowMissing) await this.#enter(this.#at.missing, user);
   }
 
-  /** Creates the directory and its missing parents; false when it exists. Throws ENOTDIR when it is not a directory. */
+  /** Creates the directory and its parents. Returns false when it exists. Throws ENOTDIR when it is something else. */
   async makeDirectory(user: Owner): Promise<boolean> {
     const { missing, name } = this.#at;
     return this.#enter(missing === '' ? name : `${missing}/${name}`, user);
@@ -239,8 +234,8 @@ export class PathHandle implements Disposable {
   }
 
   /**
-   * Throws EACCES or EPERM when `owner` may not write to the existing regular file `status`, or create one if null. To
-   * be called before content is received.
+   * Throws EACCES or EPERM when `owner` may not write to the existing regular file, or, if `status` is null, may not
+   * create one. Call it before content is received.
    */
   async assertMayWrite(status: Stats | null): Promise<void> {
     if (this.owner === null || this.isBelowMissing) return;
@@ -248,7 +243,7 @@ export class PathHandle implements Disposable {
     else await this.assertMayChange();
   }
 
-  /** Resolves the path again, after the directory has been removed or the name became a symbolic link. */
+  /** Resolves the path again, after the directory was removed or the name became a symbolic link. */
   async renew(): Promise<void> {
     const [at, lane] = await find(this.#path, this.#follow, this.#lanes);
     closeSync(this.directory);
@@ -256,7 +251,7 @@ export class PathHandle implements Disposable {
     this.#lane = lane;
   }
 
-  /** Closes the directory when no call uses it. With O_PATH, close(2) asks no server. */
+  /** Closes the directory as soon as no call uses it. With O_PATH, close(2) asks no server. */
   [Symbol.dispose](): void {
     this.#isDisposed = true;
     if (this.#underWay === 0) closeSync(this.directory);

@@ -1,6 +1,6 @@
 /**
- * Removes a tree by `removeSome`, which calls `native.removeTree` in a lane: in steps, so that other calls get their turn, and
- * so that no more than one of them goes on after `signal` has aborted.
+ * Removes a tree by repeated calls of `removeSome`, which calls `native.removeTree` in a lane and returns 0 until it is
+ * done. The steps let other calls have their turn, and at most one of them goes on after `signal` has aborted.
  */
 export async function removeTree(removeSome: () => Promise<0 | 1>, signal?: AbortSignal): Promise<void> {
   do signal?.throwIfAborted();

@@ -1,7 +1,7 @@
 import { chmod, chown, readFile, rename, stat, unlink, writeFile } from 'node:fs/promises';
 import { isSystemError } from '../../../base/errors.ts';
 
-/** The content of a small text file; null if it does not exist. Throws open(2)'s other errors. */
+/** Returns the content of a small text file, or null if it does not exist. Throws open(2)'s other errors. */
 export async function readIfPresent(path: string): Promise<string | null> {
   try {
     return await readFile(path, 'utf8');
@@ -21,8 +21,8 @@ export async function removeIfPresent(path: string): Promise<void> {
 }
 
 /**
- * Replaces the content of a small file atomically by rename(2), keeping permissions and owner; a new file is owned by
- * root, with mode 0644. A file that is a mount point, as in containers, is written in place.
+ * Replaces the content of a small file atomically by rename(2), and keeps its permissions and owner. A new file is
+ * owned by root, with mode 0644. A file that is a mount point, as in containers, is written in place.
  */
 export async function replaceTextFile(path: string, content: string): Promise<void> {
   const stage = `${path}.envd`;

@@ -2,12 +2,12 @@ import { setTimeout } from 'node:timers/promises';
 import { isSystemError } from '../../../base/errors.ts';
 import type { OpenFile } from './open-file.ts';
 
-/** First and longest wait for the reader of a full pipe, in milliseconds; doubles each time. */
+/** These are the first and the longest wait for the reader of a full pipe, in milliseconds. Each wait is twice the last. */
 const FULL_PIPE_WAIT = [1, 64] as const;
 
 /**
- * Writes all of `batch` at `position`, or at the current file offset if null, repeating after short writes. EAGAIN of a
- * non-blocking descriptor is retried until `signal` aborts.
+ * Writes all of `batch` at `position`, or at the current file offset if it is null, and repeats after short writes.
+ * EAGAIN of a non-blocking descriptor is retried until `signal` aborts.
  */
 export async function writeFully(
   file: OpenFile,
@@ -28,7 +28,7 @@ export async function writeFully(
   }
 }
 
-/** Bytes written; 0 when a pipe is full. */
+/** Returns the number of bytes written, or 0 when a pipe is full. */
 async function writeSome(file: OpenFile, batch: readonly Buffer[], position: number | null): Promise<number> {
   try {
     return await file.writev(batch, position);
@@ -38,7 +38,7 @@ async function writeSome(file: OpenFile, batch: readonly Buffer[], position: num
   }
 }
 
-/** `batch` without its first `count` bytes. */
+/** Returns `batch` without its first `count` bytes. */
 function skip(batch: readonly Buffer[], count: number): readonly Buffer[] {
   let left = count;
   for (const [index, buffer] of batch.entries()) {

@@ -4,13 +4,13 @@ import { native } from '../system/native.ts';
 import { decodeAttributes } from './entries.ts';
 import type { OpenFile } from './open-file.ts';
 
-/** Errors where the file system or the file type does not support `user.*` attributes. */
+/** Calls fail with one of these errors where the file system or the file type does not support `user.*` attributes. */
 const UNSUPPORTED = ['ENOTSUP', 'EOPNOTSUPP', 'EPERM', 'ENOSYS'];
 
 /**
- * Extended attributes (`user.*`, xattr(7)) of an open file, by its descriptor. The calls run in the thread pool:
- * setting one waits for the inode lock that a writer holds, and a file server may not answer. Methods throw the system
- * calls' errors. See docs/decisions/008-uploads.md for why fs-xattr is not used.
+ * Reads and changes the extended attributes (`user.*`, xattr(7)) of an open file by its descriptor. The calls run in
+ * the thread pool, because setting one waits for the inode lock that a writer holds, and a file server may not answer.
+ * Methods throw the system calls' errors. docs/decisions/009-uploads.md says why fs-xattr is not used.
  */
 export class Attributes {
   readonly #file: OpenFile;
@@ -19,7 +19,7 @@ export class Attributes {
     this.#file = file;
   }
 
-  /** Attributes whose names start with `prefix`, keyed by the rest of the name; empty where unsupported. */
+  /** Maps the names that start with `prefix`, without it, to values. The map is empty where attributes are unsupported. */
   async read(prefix: string): Promise<Map<string, Buffer>> {
     const read = await attempt(
       this.#file.run(() => native.readAttributes(this.#file.fd, prefix)),
@@ -29,12 +29,12 @@ export class Attributes {
     return new Map(attributes.map(({ name, value }) => [name.slice(prefix.length), value]));
   }
 
-  /** Returns false where attributes are not supported. */
+  /** Sets an attribute, or returns false where attributes are not supported. */
   async set(name: string, value: Buffer): Promise<boolean> {
     return (await attempt(this.#write(name, value), UNSUPPORTED)) !== null;
   }
 
-  /** Removes an attribute; a missing one is not an error. */
+  /** Removes an attribute if it exists. */
   async remove(name: string): Promise<void> {
     await attempt(this.#write(name, null), [...UNSUPPORTED, 'ENODATA']);
   }
@@ -45,8 +45,8 @@ export class Attributes {
 }
 
 /**
- * Copies all attributes from one open file to another, except `omitted` and those that the target's file system does not
- * support. Throws ENOSPC and EDQUOT.
+ * Copies all attributes from one open file to another, except `omitted` and those that the target's file system does
+ * not support. Throws ENOSPC, EDQUOT and ETIMEDOUT.
  */
 export async function copyAttributes(from: OpenFile, to: OpenFile, omitted: string): Promise<void> {
   const read = await from.run(() => native.readAttributes(from.fd, '')).catch(() => Buffer.alloc(0));
@@ -60,7 +60,7 @@ export async function copyAttributes(from: OpenFile, to: OpenFile, omitted: stri
   }
 }
 
-/** The result of `call`, or null when it fails with one of `expected`. */
+/** Returns the result of `call`, or null when it fails with one of `expected`. */
 async function attempt<T>(call: Promise<T>, expected: readonly string[]): Promise<T | null> {
   try {
     return await call;

@@ -3,24 +3,24 @@ import { monotonicMs } from '../../../base/monotonic.ts';
 import { native } from '../system/native.ts';
 import type { Lane } from './lane.ts';
 
-/** The most jobs in a batch, which run one after the other. */
+/** A batch has at most this many jobs, which run one after the other. */
 const MAX_JOBS = 16;
-/** A batch that takes longer probably has a job that waits for a lock: the others are taken out of it. */
+/** A batch that takes longer, in milliseconds, probably has a job that waits for a lock. The others are taken out. */
 const RECALL_MS = 10;
-/** A batch that waits for a place accepts further jobs for this time. */
+/** A batch that waits for a slot in its lane accepts further jobs for this time, in milliseconds. */
 const OPEN_MS = 100;
 
 interface Member {
   readonly start: () => Promise<void>;
-  /** Without effect on a job that was taken out of its batch. */
+  /** It has no effect on a job that was taken out of its batch. */
   readonly reject: (reason: unknown) => void;
 }
 
-/** Jobs that have not begun. */
+/** Holds jobs that run together in one trip to the thread pool. */
 interface Batch {
   readonly lane: Lane;
   readonly members: Member[];
-  /** Until then others may join, while it waits for a place; they share its time limit. */
+  /** Other jobs may join until then, by `monotonicMs`, while the batch waits for a slot. They share its time limit. */
   readonly closesAt: number;
   isQueued: boolean;
   isOpen: boolean;
@@ -29,21 +29,21 @@ interface Batch {
 type Run = <T>(lane: Lane, job: () => T | Promise<T>) => Promise<T>;
 
 /**
- * Combines jobs of the addon for one directory into one trip to the thread pool, which costs more CPU than a look-up or
- * a small write: jobs that begin in one turn of the event loop, or while the first of them wait for a place. None waits
- * long for another: see docs/decisions/007-lanes.md.
+ * Combines jobs of the addon for one directory into one trip to the thread pool, because a trip costs more CPU than a
+ * look-up or a small write. It combines jobs that begin in one turn of the event loop, and those that begin while the
+ * first ones wait for a slot. docs/decisions/008-lanes.md says why no job waits long for another.
  */
 export class JobBatches {
   readonly #run: Run;
   #batches = new Map<string, Batch>();
   #isScheduled = false;
 
-  /** `run`: runs a job in a lane. */
+  /** `run` runs a job in a lane. */
   constructor(run: Run) {
     this.#run = run;
   }
 
-  /** `job` must be a single call of the addon. Settles as it does, or with the error of the lane. */
+  /** Adds a single call of the addon. The promise settles as the job does, or with the error of the lane. */
   add<T>(lane: Lane, job: () => T | Promise<T>): Promise<T> {
     const [directory = '', , changes = directory] = lane.keys;
     const { promise, resolve, reject } = Promise.withResolvers<T>();
@@ -79,7 +79,7 @@ export class JobBatches {
   readonly #startAll = () => {
     this.#isScheduled = false;
     for (const batch of this.#batches.values()) if (!batch.isQueued) void this.#start(batch);
-    // Not deleted one by one: see docs/decisions/014-memory.md.
+    // Deleting entries one by one would cost memory: see docs/decisions/015-memory.md.
     this.#batches = new Map([...this.#batches].filter(([, batch]) => isOpen(batch)));
   };
 
@@ -95,7 +95,7 @@ export class JobBatches {
       for (const { reject } of members) reject(error);
     } finally {
       batch.isOpen = false;
-      // The map may keep the batch for a while.
+      // This frees the jobs, because the map may keep the batch for a while.
       members.length = 0;
     }
   }
@@ -105,7 +105,7 @@ function isOpen({ isOpen: mayJoin, members, closesAt }: Batch): boolean {
   return mayJoin && members.length < MAX_JOBS && monotonicMs() < closesAt;
 }
 
-/** Settles when all have ended in this batch. */
+/** Starts all jobs of a batch, and resolves when none of them is left in it. */
 async function startTogether(members: readonly Member[]): Promise<void> {
   const [only] = members;
   if (only && members.length === 1) return only.start();

@@ -2,39 +2,39 @@ import { constants } from 'node:fs';
 import { isFuseMount } from '../paths/mounts.ts';
 import { O_PATH, O_TMPFILE } from '../paths/open-flags.ts';
 
-/** Where a job of the thread pool waits for its turn; see `Lanes`. */
+/** Describes where a job of the thread pool waits for its turn; see `Lanes`. */
 export interface Lane {
-  /** The ids of mounts that its jobs may enter although their servers may not answer. */
+  /** Jobs in this lane may enter the mounts with these ids although their servers may not answer. */
   readonly mounts: readonly number[];
-  /** The keys under which its jobs are counted and limited. */
+  /** Jobs are counted and limited under these keys. */
   readonly keys: readonly string[];
-  /** How long callers wait; `long`: for jobs that take time on a slow disk. */
+  /** This says how long callers wait. */
   readonly patience: Patience;
 }
 
 export type Patience = 'short' | 'long' | 'endless';
 
-/** For jobs on open files of local disks, which nobody can delay. */
+/** Jobs on open files of local disks run here, because nobody can delay them. */
 export const QUICK: Lane = { mounts: [], keys: [], patience: 'endless' };
-/** For jobs that wait for the lock of an open file, which another process may hold for seconds: write(2), ftruncate(2). */
+/** These jobs (write(2), ftruncate(2)) wait for the lock of an open file, which others may hold for seconds. */
 const LOCKING: Lane = { mounts: [], keys: ['locks'], patience: 'endless' };
 
 /**
- * The lane for jobs that look up or create the last name of an absolute path. They wait for the lock of a directory,
- * which any process that may read it can hold for as long as it likes: getdents64(2) holds it while it writes to memory
- * that a FUSE server must fill.
+ * Returns the lane for jobs that look up or create the last name of an absolute path. They wait for the lock of its
+ * directory. Any process that may read the directory can hold that lock for as long as it likes: getdents64(2) holds it
+ * while it writes to memory that a FUSE server must fill.
  */
 export function laneOf(path: string): Lane {
   return { mounts: [], keys: keysOf(path), patience: 'short' };
 }
 
-/** The lane for a job that removes the tree at an absolute path. */
+/** Returns the lane for a job that removes the tree at an absolute path. */
 export function removing(path: string): Lane {
   const keys = keysOf(path);
   return { mounts: [], keys: [...keys, changing(keys), 'trees'], patience: 'long' };
 }
 
-/** The lane for operations on a file of `lane` that wait for an inode lock which others may hold. */
+/** Returns the lane for operations on a file of `lane` that wait for an inode lock, which others may hold. */
 export function locking(lane: Lane): Lane {
   if (lane === QUICK) return LOCKING;
   if (lane.mounts.length > 0) return lane;
@@ -42,8 +42,8 @@ export function locking(lane: Lane): Lane {
 }
 
 /**
- * The lane for calls on a file that was opened in `lane` with these flags of open(2). In a file, no directory's lock
- * matters.
+ * Returns the lane for calls on a file that was opened in `lane` with these flags of open(2). Calls on an open file
+ * wait for no lock of a directory.
  */
 export function openedLane(lane: Lane, flags: number): Lane {
   const isUnnamed = (flags & O_TMPFILE) === O_TMPFILE;
@@ -52,7 +52,7 @@ export function openedLane(lane: Lane, flags: number): Lane {
   return lane.keys.includes('locks') ? LOCKING : QUICK;
 }
 
-/** The lane for jobs that use files of both. */
+/** Returns the lane for jobs that use files of two lanes. */
 export function both(left: Lane, right: Lane): Lane {
   if (left.mounts.length > 0 && right.mounts.length === 0) return left;
   if (right.mounts.length > 0 && left.mounts.length === 0) return right;
@@ -63,7 +63,7 @@ export function both(left: Lane, right: Lane): Lane {
   };
 }
 
-/** `lane` with one more mount. */
+/** Returns `lane` with one more mount. */
 export function entering({ mounts, keys }: Lane, mount: number): Lane {
   const own = [`mount ${mount}`, isFuseMount(mount) ? 'fuse' : 'network'];
   // A job on a mount must not keep others from the lanes of local files.
@@ -72,12 +72,12 @@ export function entering({ mounts, keys }: Lane, mount: number): Lane {
 }
 
 /**
- * The most concurrent jobs for a key, in a pool with this many threads. Shares are small, because a job keeps its
- * thread after its caller has given up.
+ * Returns how many jobs may run at a time for a key, in a pool with this many threads. Shares are small, because a job
+ * keeps its thread after its caller has given up.
  */
 export function mostOf(key: string, threads: number): number {
   const share = Math.max(1, Math.floor((threads * 3) / 16));
-  // By the first letter (mount, changes, below), because this is called for every job.
+  // The first letter (mount, changes, below) decides, because this is called for every job.
   switch (key[0]) {
     case 'm':
       return Math.min(2, share);
@@ -90,7 +90,7 @@ export function mostOf(key: string, threads: number): number {
   }
 }
 
-/** Keys for the directory and for its tree, which is its first two parts, such as /home/user. */
+/** Returns a key for the directory, and one for its tree, which is its first two parts, such as /home/user. */
 function keysOf(path: string): readonly [string, string] {
   const directory = path.slice(0, Math.max(path.lastIndexOf('/'), 1));
   const second = directory.indexOf('/', 1);

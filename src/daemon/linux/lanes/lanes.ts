@@ -4,13 +4,13 @@ import { JobBatches } from './batches.ts';
 import { entering, type Lane, mostOf } from './lane.ts';
 
 export interface LaneOptions {
-  /** The longest time that a request to a file system may take, in milliseconds. */
+  /** A request to a file system may take this long, in milliseconds. */
   readonly limitMs: number;
-  /** Threads in libuv's pool. */
+  /** This is the number of threads in libuv's pool. */
   readonly threads: number;
 }
 
-/** A file system did not answer in time; shaped like a system error, so that `explain` adds the path. */
+/** Says that a file system did not answer in time. It looks like a system error, so that `explain` adds the path. */
 export class NoAnswer extends Error {
   readonly code = 'ETIMEDOUT';
   readonly errno = -110;
@@ -19,11 +19,11 @@ export class NoAnswer extends Error {
 
 /** A job that reads or copies all of something may take this many times as long. */
 const LONG = 6;
-/** The most jobs that wait. */
+/** At most this many jobs wait. */
 const MAX_WAITING = 4096;
-/** The most keys that are kept; of those, some tens have running jobs. */
+/** At most this many keys are kept. Only some tens of them have running jobs. */
 const MAX_KEYS = 1024;
-/** The most mounts on one path that may not answer. */
+/** A path may lead through at most this many mounts that may not answer. */
 export const MAX_MOUNTS = 8;
 
 interface Waiting {
@@ -32,17 +32,17 @@ interface Waiting {
 }
 
 /**
- * Limits the jobs in the thread pool that wait for files of the guest, so that a file system that does not answer, or a
- * process that keeps a file locked, takes few threads and leaves some for the rest. A job gives its place back when it
- * has really ended, not when its caller has given up.
+ * Limits the jobs in the thread pool that wait for files of the guest. So a file system that does not answer, or a
+ * process that keeps a file locked, takes few threads and leaves some for everyone else. A job gives its slot back when
+ * it has really ended, not when its caller has given up.
  *
- * Concurrent jobs: 2 for each mount that may not answer; 3/16 of the threads for all FUSE mounts, which users of the
- * guest can create; 3/16 for all others, such as NFS; 3/16 for jobs that wait for inode locks, and for removals; 3/16
- * for names in one directory, of which two may change it; 6/16 for everything below /home/user and the like; 13/16 in
- * total.
+ * These limits apply to concurrent jobs: 2 for each mount that may not answer; 3/16 of the threads for all FUSE mounts,
+ * which users of the guest can create; 3/16 for all others, such as NFS; 3/16 for jobs that wait for inode locks, and
+ * for removals; 3/16 for names in one directory, of which two may change it; 6/16 for everything below /home/user and
+ * the like; 13/16 in total.
  */
 export class Lanes {
-  readonly #limitMs: number;
+  readonly limitMs: number;
   readonly #threads: number;
   readonly #most: number;
   readonly #batches = new JobBatches((lane, job) => this.run(lane, job));
@@ -51,35 +51,29 @@ export class Lanes {
   #total = 0;
 
   constructor({ limitMs, threads }: LaneOptions) {
-    this.#limitMs = limitMs;
+    this.limitMs = limitMs;
     this.#threads = threads;
     this.#most = Math.max(1, threads - mostOf('', threads));
   }
 
-  get limitMs(): number {
-    return this.#limitMs;
-  }
-
-  /** Whether a job is running. */
+  /** Tells whether a job is running. */
   get isBusy(): boolean {
     return this.#total > 0;
   }
 
   /**
-   * Runs a job that looks up a path, and returns the lane of the file found. A mount that may not answer is entered
-   * only when the job has a place in its lane. Throws as `run` does.
+   * Runs a job that looks up a path, and returns the lane of the file found. It enters a mount that may not answer only
+   * when the job has a slot in the mount's lane. Throws as `run` does.
    */
   async find<T>(
     job: () => T | Promise<T>,
-    { discard, base, ask, isBatched = false }: FindOptions<T>,
+    { discard, long = false, base, ask, isBatched = false }: FindOptions<T>,
   ): Promise<{ readonly value: T; readonly lane: Lane }> {
     for (let lane = base; ; ) {
       try {
         if (ask && lane.mounts.length > 0) await this.#ask(lane, ask);
         const isAlone = !isBatched || lane.mounts.length > 0;
-        const work = isAlone
-          ? this.run(lane, job, { discard, long: ask !== undefined })
-          : this.runBatched(lane, job);
+        const work = isAlone ? this.run(lane, job, { discard, long }) : this.runBatched(lane, job);
         return { value: await work, lane };
       } catch (error) {
         const mount = mountOf(error);
@@ -90,8 +84,8 @@ export class Lanes {
   }
 
   /**
-   * Runs a job in a lane. Throws `NoAnswer` when it does not begin, or does not end, within the lane's patience; a
-   * later result is passed to `discard`. `job` must start its call of the addon at once. Throws `resource_exhausted`
+   * Runs a job in a lane. Throws `NoAnswer` when the job does not begin, or does not end, within the lane's patience,
+   * and passes a later result to `discard`. `job` must start its call of the addon at once. Throws `resource_exhausted`
    * when too many jobs wait.
    */
   async run<T>(
@@ -100,16 +94,16 @@ export class Lanes {
     { discard, long = false }: RunOptions<T> = {},
   ): Promise<T> {
     const { patience } = lane;
-    const limitMs = patience === 'long' ? this.#limitMs * LONG : this.#limitMs;
+    const limitMs = patience === 'long' ? this.limitMs * LONG : this.limitMs;
     if (!this.#take(lane)) await this.#turn(lane, patience === 'endless' ? null : limitMs);
     const work = this.#perform(lane, job);
     if (patience === 'endless') return work;
-    return this.inTime(work, discard, long ? this.#limitMs * LONG : limitMs);
+    return this.inTime(work, discard, long ? this.limitMs * LONG : limitMs);
   }
 
   /**
-   * The same for a call of the addon on a name in a directory, combined with others that begin in this turn of the
-   * event loop. They run one after the other, so it must wait for nothing but the directory.
+   * Runs a call of the addon on a name in a directory, combined with others that begin in this turn of the event loop.
+   * The calls run one after the other, so each must wait for nothing but the directory.
    */
   runBatched<T>(lane: Lane, job: () => T | Promise<T>): Promise<T> {
     return this.#batches.add(lane, job);
@@ -121,8 +115,8 @@ export class Lanes {
     await this.#perform(lane, job);
   }
 
-  /** Settles as `work` does, or throws `NoAnswer` when that takes too long; a later result is passed to `discard`. */
-  inTime<T>(work: Promise<T>, discard: (late: T) => void = () => {}, limitMs = this.#limitMs): Promise<T> {
+  /** Settles as `work` does, or throws `NoAnswer` when that takes too long. A later result is passed to `discard`. */
+  inTime<T>(work: Promise<T>, discard: (late: T) => void = () => {}, limitMs = this.limitMs): Promise<T> {
     const { promise, resolve, reject } = Promise.withResolvers<T>();
     let settle: (value: T) => void = resolve;
     const timer = setTimeout(() => {
@@ -133,7 +127,7 @@ export class Lanes {
     return promise;
   }
 
-  /** The job itself will meet all other errors again. */
+  /** Throws only if the file system does not answer, because the job itself meets all other errors again. */
   async #ask(lane: Lane, question: () => Promise<unknown>): Promise<void> {
     await this.run(lane, question).catch((error: unknown) => {
       if (error instanceof NoAnswer || error instanceof EnvdError) throw error;
@@ -147,7 +141,6 @@ export class Lanes {
     await this.#queue(lane, limitMs);
   }
 
-  /** Waits for a place. */
   #queue(lane: Lane, limitMs: number | null): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     const waiting: Waiting = { lane, start: resolve };
@@ -159,7 +152,7 @@ export class Lanes {
     return promise.finally(() => clearTimeout(timer));
   }
 
-  /** Takes a place if there is one. */
+  /** Takes a slot if there is one. */
   #take(lane: Lane): boolean {
     if (!this.#hasRoom(lane)) return false;
     this.#add(lane, 1);
@@ -186,12 +179,12 @@ export class Lanes {
   #add({ keys }: Lane, change: number): void {
     this.#total += change;
     for (const key of keys) this.#running.set(key, this.#count(key) + change);
-    // Not one by one: see docs/decisions/014-memory.md.
+    // Deleting entries one by one would cost memory: see docs/decisions/015-memory.md.
     if (this.#running.size > MAX_KEYS)
       this.#running = new Map([...this.#running].filter(([, count]) => count > 0));
   }
 
-  /** In order; jobs of a full lane do not delay others. */
+  /** Starts waiting jobs in order. Jobs of a full lane do not delay others. */
   #startWaiting(): void {
     for (const waiting of this.#waiting) {
       if (this.#total >= this.#most) return;
@@ -203,22 +196,22 @@ export class Lanes {
 }
 
 export interface RunOptions<T> {
-  /** Releases the result of a job whose caller has given up. */
+  /** This releases the result of a job whose caller has given up. */
   readonly discard?: ((late: T) => void) | undefined;
-  /** Whether the job reads or copies all of something. */
+  /** This says that the job reads or copies all of something. */
   readonly long?: boolean;
 }
 
-export interface FindOptions<T> extends Pick<RunOptions<T>, 'discard'> {
-  /** The lane of the directory where the job begins. */
+export interface FindOptions<T> extends RunOptions<T> {
+  /** The job begins in this lane, which is that of its directory. */
   readonly base: Lane;
-  /** Whether the job may be run by `runBatched`. */
+  /** This says that `runBatched` may run the job. */
   readonly isBatched?: boolean;
-  /** For a long job: a short one that first finds out whether the file system answers at all. */
+  /** A long job has this short one, which first finds out whether the file system answers at all. */
   readonly ask?: () => Promise<unknown>;
 }
 
-/** The mount that a look-up was not allowed to enter, or null. */
+/** Returns the mount that a look-up was not allowed to enter, or null. */
 function mountOf(error: unknown): number | null {
   const mount = error instanceof Error && 'mount' in error ? error.mount : null;
   return typeof mount === 'number' && mount > 0 ? mount : null;

@@ -3,26 +3,26 @@ import { statfs } from 'node:fs/promises';
 import { type BytePath, pathBuffer } from './byte-path.ts';
 
 /**
- * `network`: NFS, SMB and FUSE, where changes by other hosts cause no inotify events. `pseudo`: file systems of the
- * kernel such as proc, which report no events.
+ * `network` means NFS, SMB and FUSE, where changes by other hosts cause no inotify events. `pseudo` means file systems
+ * of the kernel such as proc, which report no events.
  */
 export type MountKind = 'local' | 'network' | 'pseudo';
 
 export interface Mount {
-  /** May be given to another mount after this one. */
+  /** The kernel may give this id to another mount after this one is unmounted. */
   readonly id: number;
-  /** The id of the mount that it is mounted on. */
+  /** This is the id of the mount that this mount is mounted on. */
   readonly parent: number;
-  /** Device number, root, type and source: what is mounted. */
+  /** This text identifies what is mounted: the device number, the root, the type and the source. */
   readonly content: string;
   readonly path: BytePath;
   readonly kind: MountKind;
 }
 
-/** NFS_SUPER_MAGIC, SMB_SUPER_MAGIC, CIFS_SUPER_MAGIC, SMB2_SUPER_MAGIC, FUSE_SUPER_MAGIC. Source: statfs(2). */
+/** These are NFS_, SMB_, CIFS_, SMB2_ and FUSE_SUPER_MAGIC. Source: statfs(2). */
 const NETWORK_TYPES: ReadonlySet<number> = new Set([0x6969, 0x517b, 0xff534d42, 0xfe534d42, 0x65735546]);
 
-/** The same types by their names in mountinfo; FUSE file systems append a subtype. */
+/** mountinfo names the same types like this. FUSE file systems append a subtype. */
 const NETWORK_NAMES = /^(nfs4?|smbfs|cifs|smb3|fuse|fuseblk|fuse\..*)$/;
 
 const PSEUDO_NAMES = new Set(
@@ -32,24 +32,24 @@ const PSEUDO_NAMES = new Set(
   ).split(' '),
 );
 
-/** All mounts in mount order. Reads only mountinfo, so it never blocks. Source: proc_pid_mountinfo(5). */
+/** Returns all mounts in mount order. It reads only mountinfo, so it never blocks. Source: proc_pid_mountinfo(5). */
 export function readMounts(mountinfo = '/proc/self/mountinfo'): Mount[] {
   return parseAll(readFileSync(mountinfo, 'latin1'));
 }
 
-/** The mounts, for readers that keep them: all of them share what has not changed. */
+/** Reads the mounts for callers that keep the list. They all share one list as long as nothing changes. */
 export class MountTable {
   #text = '';
   #last: readonly Mount[] = [];
   #compared: readonly Mount[] | null = null;
   #changed: readonly BytePath[] = [];
 
-  /** Those of the last `read`. */
+  /** Returns the mounts that the last `read` found. */
   get last(): readonly Mount[] {
     return this.#last;
   }
 
-  /** All mounts; the same object as before where they have not changed. */
+  /** Returns all mounts. The result is the same object as before if nothing has changed. */
   read(): readonly Mount[] {
     const text = readFileSync('/proc/self/mountinfo', 'latin1');
     if (text === this.#text) return this.#last;
@@ -59,7 +59,7 @@ export class MountTable {
     return this.#last;
   }
 
-  /** Paths of the mounts that have been made, removed or moved between `before` and the last `read`. */
+  /** Returns the paths of the mounts that were made, removed or moved between `before` and the last `read`. */
   changedSince(before: readonly Mount[]): readonly BytePath[] {
     if (before === this.#last) return [];
     if (before !== this.#compared) this.#changed = changedPaths(before, this.#last);
@@ -77,7 +77,7 @@ function changedPaths(before: readonly Mount[], after: readonly Mount[]): BytePa
   ].map(({ path }) => path);
 }
 
-/** The mount of `path`, which is absolute and normalised. */
+/** Returns the mount that an absolute, normalized path is on. */
 export function mountOf(mounts: readonly Mount[], path: BytePath): Mount | undefined {
   return mounts.reduce<Mount | undefined>(
     (best, mount) =>
@@ -86,29 +86,29 @@ export function mountOf(mounts: readonly Mount[], path: BytePath): Mount | undef
   );
 }
 
-/** The mounts strictly below `path`. */
+/** Returns the mounts strictly below `path`. */
 export function mountsBelow(mounts: readonly Mount[], path: BytePath): Mount[] {
   return mounts.filter((mount) => mount.path !== path && isAtOrBelow(path, mount.path));
 }
 
-/** The id of the mount that an open file is on; NaN if unknown. Source: proc_pid_fdinfo(5). */
+/** Returns the id of the mount that an open file is on, or NaN if it is unknown. Source: proc_pid_fdinfo(5). */
 export function mountIdOf(descriptor: number): number {
   return Number(/^mnt_id:\s*(\d+)$/m.exec(readFileSync(`/proc/self/fdinfo/${descriptor}`, 'latin1'))?.[1]);
 }
 
-/** Whether the mount with this id is a FUSE file system, which users of the guest can mount. */
+/** Tells whether the mount with this id is a FUSE file system, which users of the guest can mount. */
 export function isFuseMount(id: number, mountinfo = '/proc/self/mountinfo'): boolean {
   return new RegExp(`^${id} .* - fuse`, 'm').test(readFileSync(mountinfo, 'latin1'));
 }
 
-/** Whether `path` is on a network file system, by statfs(2). */
+/** Tells whether `path` is on a network file system, by statfs(2). */
 export async function isOnNetwork(path: BytePath): Promise<boolean> {
   const { type } = await statfs(pathBuffer(path));
-  // Signed on some architectures.
+  // The number is signed on some architectures.
   return NETWORK_TYPES.has(type >>> 0);
 }
 
-/** Whether `path` is `directory` or below it; both absolute and normalised. */
+/** Tells whether `path` is `directory` or below it. Both must be absolute and normalized. */
 export function isAtOrBelow(directory: BytePath, path: BytePath): boolean {
   return directory === '/' || path === directory || path.startsWith(`${directory}/`);
 }
@@ -118,7 +118,7 @@ function parseAll(mountinfo: string): Mount[] {
   return lines.filter((line) => line !== '').map(parse);
 }
 
-/** `36 35 98:0 /root /path options [optional fields] - type source options`. */
+/** Parses `36 35 98:0 /root /path options [optional fields] - type source options`. */
 function parse(line: string): Mount {
   const [fields = '', rest = ''] = line.split(' - ');
   const [id, parent, device, root, encoded = ''] = fields.split(' ');
@@ -128,7 +128,7 @@ function parse(line: string): Mount {
   return { id: Number(id), parent: Number(parent), content, path, kind: kindOf(type) };
 }
 
-/** A field of mountinfo: blanks are escaped as `\040`. Source: proc_pid_mountinfo(5). */
+/** Decodes a field of mountinfo, which has blanks as `\040`. Source: proc_pid_mountinfo(5). */
 export function unescaped(field: string): string {
   return field.replace(/\\([0-7]{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)));
 }

@@ -1,25 +1,26 @@
 import { isUtf8 } from 'node:buffer';
 
 /**
- * Names of files are bytes, and texts on the wire are Unicode. A byte that is not part of valid UTF-8 is told as the
- * character U+EF00 + byte, and taken back so; each byte of a character that would be taken for such a byte, too. So
- * every name has exactly one text that `encodeName` gives, and `decodeName` gives the name back.
+ * File names are bytes, and texts on the wire are Unicode. Each byte that is not part of valid UTF-8 becomes the
+ * character U+EF00 + byte in a text, and becomes that byte again in a name. The bytes of a character that already is in
+ * this range are encoded in the same way. So `encodeName` gives each name exactly one text, and `decodeName` gives the
+ * name back.
  */
 
-/** U+EF80 to U+EFFF: the characters that stand for a byte. */
+/** The characters U+EF80 to U+EFFF stand for a byte each. */
 const ESCAPE = /[\uef80-\uefff]/;
 const ESCAPES = /[\uef80-\uefff]+/g;
 const BASE = 0xef00;
-/** What `encodeName` has to look at: escapes, and what stands for invalid bytes in decoded text. */
+/** `encodeName` works byte by byte only on texts with escapes, or with the character that replaces invalid bytes. */
 const SUSPECT = /[\ufffd\uef80-\uefff]/;
 
-/** The text of a name or path. */
+/** Returns the text of a name or path. */
 export function encodeName(name: Buffer): string {
   const text = name.toString();
   return SUSPECT.test(text) ? encodeBytes(name) : text;
 }
 
-/** The name or path that a text means. */
+/** Returns the name or path that a text means. */
 export function decodeName(text: string): Buffer {
   if (!ESCAPE.test(text)) return Buffer.from(text);
   const pieces: Buffer[] = [];
@@ -32,7 +33,7 @@ export function decodeName(text: string): Buffer {
   return Buffer.concat([...pieces, Buffer.from(text.slice(at))]);
 }
 
-/** The same path as `encodeName` tells it: a client may have written valid UTF-8 as escapes. */
+/** Returns the path as `encodeName` writes it. A client may have written valid UTF-8 as escapes. */
 export function canonicalName(text: string): string {
   return ESCAPE.test(text) ? encodeName(decodeName(text)) : text;
 }
@@ -50,7 +51,7 @@ function encodeBytes(name: Buffer): string {
   return text;
 }
 
-/** The bytes of the character at `at`; 0 when there is no valid one. */
+/** Returns the number of bytes of the character at `at`, or 0 when the bytes there are not valid. */
 function characterLength(name: Buffer, at: number): number {
   const first = name[at] ?? 0;
   const length = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;

@@ -3,19 +3,19 @@ import { EnvdError } from '../../../base/errors.ts';
 import type { User } from '../system/users.ts';
 import { canonicalName, decodeName } from './names.ts';
 
-/** The longest path that system calls take, in bytes. Source: PATH_MAX, which counts the NUL, in linux/limits.h. */
+/** System calls take paths of at most this many bytes. Source: PATH_MAX of linux/limits.h, which counts the NUL. */
 export const MAX_PATH_BYTES = 4095;
 
-/** Throws `invalid_argument` for a path that no system call takes. `what`: what the path is, for the error. */
+/** Throws `invalid_argument` for a path that is too long for any system call. `what` names the path in the error. */
 export function requirePathLength(path: string, what = 'path'): void {
   if (path.length <= MAX_PATH_BYTES && decodeName(path).length <= MAX_PATH_BYTES) return;
   throw new EnvdError('invalid_argument', `${what} is longer than ${MAX_PATH_BYTES} bytes`);
 }
 
 /**
- * The absolute, normalised form of a path from a client. Empty: `defaultWorkdir`, or else the user's home.
- * `~`, `~/…` and relative paths: below the user's home.
- * Throws `invalid_argument` for another user's home (`~other`), for a NUL byte, and for more than 4,095 bytes.
+ * Returns the absolute, normalized form of a path from a client. An empty path means `defaultWorkdir` or, if that is
+ * null, the user's home. `~`, `~/…` and relative paths are below the user's home. Throws `invalid_argument` for another
+ * user's home (`~other`), for a NUL byte, and for more than 4,095 bytes.
  */
 export function resolvePath(path: string, user: User, defaultWorkdir: string | null): string {
   requirePathLength(path);

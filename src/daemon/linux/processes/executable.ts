@@ -2,7 +2,7 @@ import { constants as fsConstants, type Stats } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { DEFAULT_PATH } from '../../../base/program/settings.ts';
-import { readRawEntry } from '../files/entries.ts';
+import { fileTypeOf, readRawEntry } from '../files/entries.ts';
 import { PathHandle } from '../files/place.ts';
 import { type Lanes, NoAnswer } from '../lanes/lanes.ts';
 import { decodeName } from '../paths/names.ts';
@@ -13,16 +13,17 @@ import type { User } from '../system/users.ts';
 
 type Status = Pick<Stats, 'mode' | 'uid' | 'gid'>;
 
-/** A prefix that no attribute has: none are read. */
+/** No attribute has this prefix, so none are read. */
 const NO_ATTRIBUTES = 'none';
-/** The most elements of PATH: each is looked at. */
+/** PATH may have at most this many elements, because each costs a look-up. */
 const MAX_ELEMENTS = 1024;
 
 /**
- * The file to execute for `command`: with a slash, that path (relative to `cwd`); otherwise the first match in `path`,
- * the PATH of the new process, that the user may execute. An empty element of PATH is `cwd`. Throws `not_found`
- * (ENOENT) or `invalid_argument` (EACCES), as execvp(3) decides, `invalid_argument` for a PATH of more than 1,024 elements,
- * and what `throwIfAborted` throws, which is called before each look.
+ * Returns the path of the file to execute for `command`. A command with a slash is a path, relative to `cwd`. For
+ * others it is the first match in `path`, the PATH of the new process, that the user may execute. An empty element of
+ * PATH means `cwd`. Throws `not_found` (ENOENT) or `invalid_argument` (EACCES), as execvp(3) decides, and
+ * `invalid_argument` for a PATH of more than 1,024 elements. It calls `throwIfAborted` before each look-up, and throws
+ * what that throws.
  */
 export async function findExecutable(
   command: string,
@@ -39,7 +40,7 @@ export async function findExecutable(
     throw new EnvdError('invalid_argument', `PATH has more than ${MAX_ELEMENTS} elements`);
   for (const directory of directories) {
     throwIfAborted();
-    // execvp(3) passes over it, too.
+    // execvp(3) skips such an element, too.
     if (directory.length > MAX_PATH_BYTES) continue;
     const file = resolve(cwd, join(directory, command));
     const verdict = await inspect(file, user, lanes);
@@ -51,7 +52,7 @@ export async function findExecutable(
   throw new EnvdError('not_found', `cannot start '${command}': ${reason}`);
 }
 
-/** A hint for a command that was not found and looks like a whole command line; otherwise empty. */
+/** Returns a hint for a command that was not found and looks like a whole command line, or else an empty text. */
 export function lineHint(command: string): string {
   const program = /^\s*(\S+)\s+\S/.exec(command)?.[1];
   if (program === undefined) return '';
@@ -59,9 +60,9 @@ export function lineHint(command: string): string {
 }
 
 /**
- * Throws `deadline_exceeded` when a path is on a file system that does not answer: chdir(2) or execve(2) of the new
- * process would wait for it. Does nothing on local disks, and about other errors, which those calls report. To be called
- * only if `mountsMayHang`: a link into the mounts of another namespace is ended by the time limit of the start.
+ * Throws `deadline_exceeded` when a path is on a file system that does not answer, because chdir(2) or execve(2) of the
+ * new process would wait for it. It ignores all other errors, which those calls report. Call it only if
+ * `mountsMayHang`. It does not see a link into the mounts of another namespace: the time limit of the start ends that.
  */
 export async function assertAnswers(path: string, lanes: Lanes): Promise<void> {
   try {
@@ -72,7 +73,7 @@ export async function assertAnswers(path: string, lanes: Lanes): Promise<void> {
   }
 }
 
-/** Whether any mounted file system may not answer; false takes a microsecond. */
+/** Tells whether any mounted file system may not answer. The check is cheap enough for each start. */
 export function mountsMayHang(): boolean {
   return !native.allMountsAnswer();
 }
@@ -81,7 +82,7 @@ async function inspect(file: string, user: User, lanes: Lanes): Promise<'executa
   try {
     const status = await statusOf(file, lanes);
     if (!status) return 'absent';
-    if (kind(status.mode) !== fsConstants.S_IFREG) return 'denied';
+    if (fileTypeOf(status.mode) !== fsConstants.S_IFREG) return 'denied';
     return mayExecute(status, user) ? 'executable' : 'denied';
   } catch (error) {
     if (error instanceof NoAnswer) throw explain(error, file);
@@ -93,16 +94,12 @@ async function inspect(file: string, user: User, lanes: Lanes): Promise<'executa
 
 async function statusOf(file: string, lanes: Lanes): Promise<Status | null> {
   const entry = await readRawEntry(decodeName(file), NO_ATTRIBUTES, lanes);
-  if (kind(entry.mode) !== fsConstants.S_IFLNK) return entry;
+  if (fileTypeOf(entry.mode) !== fsConstants.S_IFLNK) return entry;
   using place = await PathHandle.open(file, true, lanes);
   return await place.status();
 }
 
-function kind(mode: number): number {
-  return mode & fsConstants.S_IFMT;
-}
-
-/** The permission check of execve(2): owner, else group, else others; root needs any execute bit. */
+/** Checks permissions as execve(2) does: of the owner, else the group, else others. Root needs any execute bit. */
 function mayExecute(status: Status, user: User): boolean {
   const { S_IXUSR, S_IXGRP, S_IXOTH } = fsConstants;
   if (user.uid === 0) return (status.mode & (S_IXUSR | S_IXGRP | S_IXOTH)) !== 0;

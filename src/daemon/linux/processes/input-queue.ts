@@ -3,11 +3,11 @@ import { onAbort } from '../../../base/abort.ts';
 import { isSystemError } from '../../../base/errors.ts';
 import { awaitReady } from '../lanes/readiness.ts';
 
-/** Size of the queue, in bytes, besides the kernel's buffer. */
+/** The queue holds this many bytes, besides the kernel's buffer. */
 const QUEUE_BYTES = 1024 * 1024;
-/** Bytes written per turn of the event loop, however fast the program reads. */
+/** At most this many bytes are written per turn of the event loop, however fast the program reads. */
 const TURN_BYTES = 1024 * 1024;
-/** Interval of attempts to write when no descriptor is left to wait with, in milliseconds. */
+/** When no descriptor is left to wait with, writes are attempted at this interval, in milliseconds. */
 const RETRY_MS = 50;
 
 interface Waiting {
@@ -16,56 +16,56 @@ interface Waiting {
 }
 
 /**
- * The input of a process: a bounded queue in front of a non-blocking pipe or terminal. Writes are accepted in the order of the
- * calls; while the queue is full, they wait. A process that does not read delays its own writers only. Not a stream of Node: libuv
- * writes in a busy loop to a terminal that it cannot reopen, so a program that does not read would block the event loop; and it does
- * not tell which bytes were written.
+ * Holds the input of a process in a bounded queue in front of a non-blocking pipe or terminal. It accepts writes in the
+ * order of the calls, and they wait while it is full. So a process that does not read delays only its own writers. A
+ * stream of Node cannot do this: libuv writes in a busy loop to a terminal that it cannot reopen, so a program that
+ * does not read would block the event loop, and libuv does not say which bytes were written.
  */
 export class InputQueue {
   readonly #descriptor: number;
   readonly #owns: boolean;
-  /** Accepted and not completely written. */
+  /** These pieces are accepted and not completely written. */
   readonly #accepted: Uint8Array[] = [];
-  /** Bytes of the first accepted piece that the kernel has taken. */
+  /** The kernel has taken this many bytes of the first accepted piece. */
   #taken = 0;
-  /** Bytes of all accepted pieces: a piece counts until all of it has been written. */
+  /** All accepted pieces have this many bytes. A piece counts until all of it has been written. */
   #length = 0;
   readonly #waiting: Waiting[] = [];
-  /** `ending`: it accepts nothing more, and is closed when everything has been written. */
+  /** While it is `ending`, the queue accepts nothing more, and it is closed when everything has been written. */
   #phase: 'open' | 'ending' | 'closed' = 'open';
   readonly #closed = Promise.withResolvers<void>();
-  /** Ends the wait for the kernel; null: nothing waits for it. */
+  /** This ends the wait for the kernel. It is null while nothing waits. */
   #cancel: (() => void) | null = null;
 
-  /** `owns`: whether it closes the descriptor. */
+  /** `owns` says whether the queue closes the descriptor. */
   constructor(descriptor: number, owns: boolean) {
     this.#descriptor = descriptor;
     this.#owns = owns;
   }
 
-  /** Whether it accepts input. */
+  /** Tells whether the queue accepts input. */
   get isOpen(): boolean {
     return this.#phase === 'open';
   }
 
-  /** Null when it is closed. */
+  /** Returns the descriptor, or null when it is closed. */
   get descriptor(): number | null {
     return this.#phase === 'closed' ? null : this.#descriptor;
   }
 
-  /** Resolves when it has been closed. */
+  /** Resolves when the queue has been closed. */
   get closed(): Promise<void> {
     return this.#closed.promise;
   }
 
-  /** The accepted bytes that have not been written. */
+  /** Returns the accepted bytes that have not been written. */
   get unwritten(): Buffer {
     return Buffer.concat(this.#accepted).subarray(this.#taken);
   }
 
   /**
-   * Resolves with true when the queue has accepted the bytes, with false when it is closed or nobody reads any more. An aborted write is
-   * not accepted: throws the signal's reason.
+   * Resolves with true when the queue has accepted the bytes, and with false when it is closed or nobody reads any
+   * more. Throws the reason of `signal` when that aborts; the write is then not accepted.
    */
   write(bytes: Uint8Array, signal: AbortSignal): Promise<boolean> {
     signal.throwIfAborted();
@@ -74,14 +74,14 @@ export class InputQueue {
     return Promise.resolve(this.accept(bytes));
   }
 
-  /** Accepts bytes however many there are already; false: nobody reads any more. */
+  /** Accepts bytes even if the queue is full. Returns false when nobody reads any more. */
   accept(bytes: Uint8Array): boolean {
     this.#push(bytes);
     if (this.#cancel === null) this.#pump();
     return this.#phase !== 'closed';
   }
 
-  /** Closes it after the accepted writes; waiting ones are refused. Idempotent. */
+  /** Closes the queue after the accepted writes, and refuses waiting ones. Further calls have no effect. */
   end(): void {
     if (this.#phase !== 'open') return;
     this.#phase = 'ending';
@@ -89,7 +89,7 @@ export class InputQueue {
     if (this.#accepted.length === 0) this.destroy();
   }
 
-  /** Closes it at once; what has not been written is lost. */
+  /** Closes the queue at once, and drops what has not been written. */
   destroy(): void {
     if (this.#phase === 'closed') return;
     this.#phase = 'closed';
@@ -106,7 +106,7 @@ export class InputQueue {
     this.#waiting.push(waiting);
     const forget = onAbort(signal, () => {
       const index = this.#waiting.indexOf(waiting);
-      // Otherwise it has been accepted or refused.
+      // A write that no longer waits has been accepted or refused.
       if (index >= 0) this.#waiting.splice(index, 1);
       reject(signal.reason);
     });
@@ -129,7 +129,7 @@ export class InputQueue {
       this.#writeSome();
     } catch (error) {
       if (!isSystemError(error)) throw error;
-      // EPIPE and EIO: the process has closed its input or has ended.
+      // EPIPE and EIO mean that the process has closed its input or has ended.
       if (error.code !== 'EAGAIN') this.destroy();
     }
     while (this.#length < QUEUE_BYTES) {
@@ -142,7 +142,7 @@ export class InputQueue {
     else if (this.#phase === 'ending') this.destroy();
   };
 
-  /** Throws write(2)'s errors: EAGAIN when the kernel takes no more. */
+  /** Writes until the kernel takes no more, or a turn's limit is reached. Throws write(2)'s errors, such as EAGAIN. */
   #writeSome(): void {
     for (let most = TURN_BYTES; most > 0; ) {
       const [first] = this.#accepted;
@@ -158,7 +158,7 @@ export class InputQueue {
     }
   }
 
-  /** Waiting needs a descriptor; if none is available, the next attempt is made after a delay. */
+  /** Waiting needs a descriptor. If none is available, the next attempt is made after a delay. */
   #whenWritable(): () => void {
     try {
       return awaitReady(this.#descriptor, true, this.#pump);

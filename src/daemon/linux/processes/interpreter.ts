@@ -1,18 +1,16 @@
-// The interpreter that execve(2) needs for a file: of a script that of its first line, of a dynamic program the loader.
+// This file finds the interpreter that execve(2) needs for a file. A script names it in its first line, and a dynamic
+// program in its headers.
 import { constants } from 'node:fs';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { PathHandle } from '../files/place.ts';
 import { type Lanes, NoAnswer } from '../lanes/lanes.ts';
 
-/** What is read of a file: its first line, or the headers of a program and the name of its loader. */
+/** This many bytes of a file are read: its first line, or the headers of a program and its loader's name. */
 const HEAD_BYTES = 4096;
-/** How much the kernel reads of a first line. Source: BINPRM_BUF_SIZE, linux/binfmts.h. */
+/** The kernel reads this much of a first line. Source: BINPRM_BUF_SIZE, linux/binfmts.h. */
 const LINE_BYTES = 256;
 
-/**
- * Describes the interpreter of the file, to explain why the file cannot be executed; null if it has none, or cannot be
- * read.
- */
+/** Describes the interpreter of a file that cannot be executed. Returns null if it has none or cannot be read. */
 export async function describeInterpreter(file: string, lanes: Lanes): Promise<string | null> {
   try {
     using place = await PathHandle.open(file, true, lanes);
@@ -29,27 +27,27 @@ export async function describeInterpreter(file: string, lanes: Lanes): Promise<s
   }
 }
 
-/** The first line of a script, with `\r` and other bytes that cannot be seen as escapes; null for another file. */
+/** Returns the first line of a script, with escapes for `\r` and other invisible characters, or else null. */
 function firstLine(start: Buffer): string | null {
   if (start.toString('latin1', 0, 2) !== '#!') return null;
   const [line = ''] = start.toString('utf8', 0, LINE_BYTES).split('\n', 1);
   return line.replace(/[\p{Cc}\p{Cf}]/gu, (character) => JSON.stringify(character).slice(1, -1));
 }
 
-/** Offsets in the headers of ELF for 32 and 64 bits. Source: elf(5). */
+/** These are offsets in the headers of ELF for 32 and 64 bits. Source: elf(5). */
 const ELF = {
   1: { table: 0x1c, size: 0x2a, count: 0x2c, offset: 4, length: 16 },
   2: { table: 0x20, size: 0x36, count: 0x38, offset: 8, length: 32 },
 } as const;
 const PT_INTERP = 3;
 
-/** The loader of a dynamic program of this byte order; null if it has none, or its name is not in `start`. */
+/** Returns the loader of a program of this byte order, or null if it has none or `start` does not have the name. */
 function loaderOf(start: Buffer): string | null {
   if (start.length < HEAD_BYTES || start.toString('latin1', 0, 4) !== '\x7fELF') return null;
   const bits = start[4];
   if ((bits !== 1 && bits !== 2) || start[5] !== 1) return null;
   const at = ELF[bits];
-  // Numbers of 64 bits are small here: their lower half is read.
+  // The 64-bit numbers are small here, so their lower half is enough.
   const table = start.readUInt32LE(at.table);
   const size = start.readUInt16LE(at.size);
   const count = start.readUInt16LE(at.count);

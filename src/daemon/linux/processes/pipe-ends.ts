@@ -1,24 +1,24 @@
 import { native, type PipeReader } from '../system/native.ts';
 import { ReadBuffer } from './read-buffer.ts';
 
-/** Whose output a pipe has, for a program that comes after a crash. */
+/** Says whose output a pipe carries, for a program that comes after a crash. */
 export interface PipeOwner {
   readonly process: number;
   readonly stream: number;
-  /** Bytes of the stream before those of this pipe. */
+  /** The stream had this many bytes before those of this pipe. */
   readonly offset: number;
 }
 
 const NOBODY: PipeOwner = { process: 0, stream: 0, offset: 0 };
 
-/** Reads all pipes and terminals into one shared buffer and copies each result out of it, instead of allocating 64 KiB per read. */
+/** Reads all pipes and terminals into one shared buffer and copies each result, so that no read allocates 64 KiB. */
 export class PipePoller {
   readonly #buffer = new ReadBuffer();
-  /** Open pipes by the reader's number. */
+  /** This maps the reader's numbers to the open pipes. */
   readonly #open = new Map<number, ReadEnd>();
   readonly #reader = native.pipeReader(this.#buffer.room, (pipe, length) => this.#take(pipe, length));
 
-  /** Reads a pipe or the master of a terminal, which the result owns; with `isWatched` false only after `ReadEnd.read`. */
+  /** Reads a pipe or a terminal's master, which the result owns. If not `isWatched`, only `ReadEnd.read` reads it. */
   read(descriptor: number, onBytes: (bytes: Buffer) => void, owner = NOBODY, isWatched = true): ReadEnd {
     const pipe = this.#reader.open(descriptor, isWatched);
     this.#buffer.own(pipe, owner);
@@ -27,18 +27,18 @@ export class PipePoller {
     return end;
   }
 
-  /** The descriptors of all open pipes. */
+  /** Returns the descriptors of all open pipes. */
   get descriptors(): number[] {
     return [...this.#open.values()].map(({ descriptor }) => descriptor);
   }
 
-  /** What `readInFlight` needs after a crash; null: no memory can be handed over. */
+  /** Returns what `readInFlight` needs after a crash, or null if no memory can be handed over. */
   get inFlight(): { readonly buffer: number; readonly transit: number } | null {
     const { descriptor } = this.#buffer;
     return descriptor === null ? null : { buffer: descriptor, transit: this.#reader.transit };
   }
 
-  /** A read has put `length` bytes into the buffer; 0: end of file. */
+  /** Takes `length` bytes, which a read has put into the buffer. A length of 0 means end of file. */
   #take(pipe: number, length: number): void {
     const end = this.#open.get(pipe);
     if (length > 0) {
@@ -51,21 +51,20 @@ export class PipePoller {
   }
 }
 
-/** The reading end of a pipe, or the master of a terminal; owns its descriptor. */
+/** Owns the descriptor of the reading end of a pipe, or of the master of a terminal. */
 export class ReadEnd {
   readonly descriptor: number;
   readonly #reader: PipeReader;
   readonly #pipe: number;
-  /** Receives the bytes read; null once they are discarded. */
+  /** This receives the bytes read. It is null once they are discarded. */
   #onBytes: ((bytes: Buffer) => void) | null;
   #isClosed = false;
-  /** Made when somebody waits: most are closed before. */
-  #closed: PromiseWithResolvers<void> | null = null;
-  /** What `drained` waits for, and how many bytes that is; null: nobody waits. */
+  readonly #closed = Promise.withResolvers<void>();
+  /** `drained` waits for this promise, and for that many bytes. It is null while nobody waits. */
   #drained: PromiseWithResolvers<void> | null = null;
   #unread = 0;
 
-  /** Called by `PipePoller.read`. `pipe`: the reader's number for it. */
+  /** `PipePoller.read` makes it. `pipe` is the reader's number for the pipe. */
   constructor(reader: PipeReader, pipe: number, descriptor: number, onBytes: (bytes: Buffer) => void) {
     this.#onBytes = onBytes;
     this.#reader = reader;
@@ -73,10 +72,8 @@ export class ReadEnd {
     this.descriptor = descriptor;
   }
 
-  /** Resolves at end of file: all write ends are closed and everything was read. */
+  /** Resolves at end of file, when all write ends are closed and everything was read. */
   get closed(): Promise<void> {
-    if (this.#isClosed) return Promise.resolve();
-    this.#closed ??= Promise.withResolvers();
     return this.#closed.promise;
   }
 
@@ -84,15 +81,15 @@ export class ReadEnd {
     if (!this.#isClosed) this.#reader.setPaused(this.#pipe, paused);
   }
 
-  /**
-   * Reads what is there, and the end of file, without waiting for an event; nothing while it is paused. Returns the number
-   * of bytes.
-   */
+  /** Reads what the pipe holds, and the end of file, unless it is paused. Returns the number of bytes. */
   read(): number {
     return this.#isClosed ? 0 : this.#reader.read(this.#pipe);
   }
 
-  /** Reads what is there. A promise, which resolves when all that is there now has been read; null: that has happened. */
+  /**
+   * Reads what the pipe holds. Returns a promise that resolves when everything that it holds now has been read, or null
+   * if that has happened already.
+   */
   drained(): Promise<void> | null {
     this.#unread = this.pending;
     this.read();
@@ -101,7 +98,7 @@ export class ReadEnd {
     return Promise.race([this.#drained.promise, this.closed]);
   }
 
-  /** Discards what is read from now on; the event loop can end while this is open. */
+  /** Discards what is read from now on. The event loop can end while this is open. */
   discard(): void {
     this.#onBytes = null;
     if (this.#isClosed) return;
@@ -109,22 +106,22 @@ export class ReadEnd {
     this.#reader.unref(this.#pipe);
   }
 
-  /** Closes it before its end. */
+  /** Closes it before the end of file. */
   close(): void {
     if (!this.#isClosed) this.#reader.close(this.#pipe);
   }
 
-  /** Its descriptor; null when it is closed. */
+  /** Returns the descriptor, or null when it is closed. */
   get openDescriptor(): number | null {
     return this.#isClosed ? null : this.descriptor;
   }
 
-  /** Bytes in the pipe that have not been read. Source: FIONREAD, pipe(7). */
+  /** Returns how many bytes in the pipe have not been read. Source: FIONREAD, pipe(7). */
   get pending(): number {
     return this.#isClosed ? 0 : native.pendingBytes(this.descriptor);
   }
 
-  /** Called by `PipePoller` with bytes that were read. */
+  /** Takes bytes that were read; `PipePoller` calls it. */
   take(bytes: Buffer): void {
     this.#onBytes?.(bytes);
     this.#unread -= bytes.length;
@@ -134,6 +131,6 @@ export class ReadEnd {
   /** Marks it as closed, after the reader has closed the descriptor. */
   finish(): void {
     this.#isClosed = true;
-    this.#closed?.resolve();
+    this.#closed.resolve();
   }
 }

@@ -1,4 +1,4 @@
-// The program of this process, and its replacement. Sources: execve(2), proc_pid_fd(5).
+// This file replaces the program of this process. Sources: execve(2), proc_pid_fd(5).
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, readdirSync, readFileSync } from 'node:fs';
 import process from 'node:process';
@@ -7,15 +7,15 @@ import { native } from '../system/native.ts';
 import { relationsOf } from '../system/signals.ts';
 import { followProcess } from './spawn.ts';
 
-/** A program and its arguments. */
+/** Holds a program and its arguments. */
 export type Command = readonly [file: string, ...args: string[]];
 
-/** The most text of a failed trial that is told. */
+/** An error quotes at most this many characters of a failed trial's output. */
 const MOST_TEXT = 1000;
 
 /**
- * Runs a program to its end, with `descriptor` as its descriptor 3. Throws `failed_precondition` with the end of its output
- * when it cannot be started, fails, or has not ended after `limitMs`.
+ * Runs a program to its end, with `descriptor` as its descriptor 3. Throws `failed_precondition` with the end of its
+ * output when it cannot be started, fails, or has not ended after `limitMs`.
  */
 export async function tryProgram(
   [file, ...args]: Command,
@@ -40,7 +40,7 @@ export async function tryProgram(
   }
 }
 
-/** Null for success. */
+/** Returns why a program failed, or null for success. */
 function outcomeOf(child: ChildProcess): Promise<string | null> {
   const { promise, resolve } = Promise.withResolvers<string | null>();
   child.once('error', (error) => resolve(error.message));
@@ -52,8 +52,8 @@ function outcomeOf(child: ChildProcess): Promise<string | null> {
 }
 
 /**
- * Replaces the program of this process, which keeps its children and the descriptors that are inherited. Returns only by
- * throwing execve(2)'s errors.
+ * Replaces the program of this process, which keeps its children and the descriptors that are inherited. Returns only
+ * by throwing execve(2)'s errors.
  */
 export function replaceProgram(
   [file, ...args]: Command,
@@ -62,19 +62,19 @@ export function replaceProgram(
   process.execve?.(file, [file, ...args], { ...environment });
 }
 
-/** A duplicate for the program that replaces this one. Throws fcntl(2)'s errors. */
+/** Duplicates a descriptor for the program that replaces this one. Throws fcntl(2)'s errors. */
 export function forNextProgram(descriptor: number): number {
   return native.duplicate(descriptor, true);
 }
 
-/** A descriptor of the earlier program, as one of this program only. Throws fcntl(2)'s errors. */
+/** Takes a descriptor of the earlier program, so that later programs do not inherit it. Throws fcntl(2)'s errors. */
 export function fromEarlierProgram(descriptor: number): number {
   const own = native.duplicate(descriptor, false);
   closeSync(descriptor);
   return own;
 }
 
-/** The limits that processes get: of descriptors, and of core files; -1: none. */
+/** Returns the limits that processes get for descriptors and core files. A limit of -1 means none. */
 export function childLimits(): ChildLimits {
   return native.childLimits(0, 0);
 }
@@ -88,16 +88,16 @@ export function setChildLimits({ descriptors, core }: ChildLimits): void {
   native.childLimits(descriptors, core);
 }
 
-/** Reaps the children of an earlier program other than `known`: its helpers, which end with it. `proc`: where procfs is. */
+/** Reaps the children of an earlier program other than `known`: helpers, which end with it. `proc` is procfs. */
 export function reapOthers(known: ReadonlySet<number>, proc = '/proc'): void {
   for (const pid of childrenIn(proc)) if (!known.has(pid)) followProcess(pid, null, true);
 }
 
-/** The children of this process. All processes are looked at where the kernel has no lists of them: CONFIG_PROC_CHILDREN. */
+/** Returns the children of this process. Without CONFIG_PROC_CHILDREN it looks at all processes. */
 function childrenIn(proc: string): number[] {
   try {
     const children = readFileSync(`${proc}/thread-self/children`, 'utf8').split(' ').map(Number);
-    // A child outside of the daemon's pid namespace is listed as 0.
+    // The kernel lists a child outside of the daemon's pid namespace as 0.
     return children.filter((pid) => pid > 0);
   } catch (error) {
     if (!isSystemError(error, 'ENOENT')) throw error;

@@ -1,44 +1,39 @@
 import { closeSync, constants, fchmodSync, fchownSync, openSync } from 'node:fs';
 import { EnvdError } from '../../../base/errors.ts';
+import type { Owner } from '../files/place.ts';
 import { native } from '../system/native.ts';
 import { InputQueue } from './input-queue.ts';
 import type { ReadEnd } from './pipe-ends.ts';
 
-/** Size of a terminal in character cells. */
+/** Holds the size of a terminal in character cells. */
 export interface TerminalSize {
   readonly cols: number;
   readonly rows: number;
 }
 
-/** Owner of a terminal. */
-export interface Owner {
-  readonly uid: number;
-  readonly gid: number;
-}
-
-/** Descriptors of the two sides of a terminal. */
+/** Holds the descriptors of the two sides of a terminal. */
 export interface TerminalEnds {
   readonly master: number;
   readonly slave: number;
 }
 
-/** More than the kernel holds of a terminal's output, some 20 KiB. Source: drivers/tty/pty.c and n_tty.c. */
+/** The kernel holds less than this of a terminal's output, some 20 KiB. Source: drivers/tty/pty.c and n_tty.c. */
 const DRAIN_BYTES = 64 * 1024;
-/** As login(1) sets it. */
+/** login(1) sets the same mode. */
 const TERMINAL_MODE = 0o620;
 
-/** A pseudoterminal, on whose `slave` `spawn` starts the child (docs/decisions/004-starts.md). */
+/** Owns a pseudoterminal, on whose `slave` `spawn` starts the child (docs/decisions/005-terminals.md). */
 export class Terminal implements Disposable {
-  /** The slave side, blocking; kept open so that the master does not hang up before it has been drained. */
+  /** The slave side blocks. It stays open so that the master does not hang up before it has been drained. */
   readonly slave: number;
-  /** It never blocks the event loop, even if the program does not read. */
+  /** The input never blocks the event loop, even if the program does not read. */
   readonly input: InputQueue;
   readonly #output: ReadEnd;
   #closed = false;
 
   /**
-   * The terminal is owned by `owner`, as after a login, so that programs can open it by name; `read` gets its master.
-   * Throws `resource_exhausted` when the kernel has no more terminals, `invalid_argument` for a size of 0.
+   * Opens a terminal that `owner` owns, as after a login, so that programs can open it by name. `read` gets its master.
+   * Throws `resource_exhausted` when the kernel has no more terminals, and `invalid_argument` for a size of 0.
    */
   static open(size: TerminalSize, owner: Owner, read: (master: number) => ReadEnd): Terminal {
     checkSize(size);
@@ -52,7 +47,7 @@ export class Terminal implements Disposable {
     }
   }
 
-  /** Owns both. */
+  /** The terminal owns `output` and `slave`. */
   constructor(output: ReadEnd, slave: number) {
     this.#output = output;
     this.input = new InputQueue(output.descriptor, false);
@@ -61,7 +56,7 @@ export class Terminal implements Disposable {
     void output.closed.then(() => this[Symbol.dispose]());
   }
 
-  /** Its descriptors; null when it is closed. */
+  /** Returns the terminal's descriptors, or null when it is closed. */
   get ends(): TerminalEnds | null {
     return this.#closed ? null : { master: this.#output.descriptor, slave: this.slave };
   }
@@ -70,7 +65,7 @@ export class Terminal implements Disposable {
     this.#output.setPaused(paused);
   }
 
-  /** Sets the window size; the kernel sends SIGWINCH to the foreground process group. */
+  /** Sets the window size. The kernel sends SIGWINCH to the foreground process group. */
   resize(size: TerminalSize): void {
     checkSize(size);
     if (this.#closed) throw new EnvdError('failed_precondition', 'cannot resize: the terminal is closed');
@@ -78,9 +73,9 @@ export class Terminal implements Disposable {
   }
 
   /**
-   * Reads the remaining output, after the process has ended, even if it is paused: all that was written until then, and 64 KiB
-   * or a little more, since others may go on writing. The kernel flushes output of the slave before a non-blocking read of the
-   * master returns EAGAIN (n_tty_read).
+   * Reads the remaining output after the process has ended, even if the terminal is paused. It reads everything that
+   * was written until then, and stops after 64 KiB or a little more, because others may go on writing. The kernel
+   * flushes output of the slave before a non-blocking read of the master returns EAGAIN (n_tty_read).
    */
   drain(): void {
     for (let left = DRAIN_BYTES; left > 0; ) {
@@ -91,7 +86,7 @@ export class Terminal implements Disposable {
     }
   }
 
-  /** Hangs up: the kernel sends SIGHUP to the terminal's session. */
+  /** Hangs up. The kernel sends SIGHUP to the terminal's session. */
   [Symbol.dispose](): void {
     if (this.#closed) return;
     this.#closed = true;

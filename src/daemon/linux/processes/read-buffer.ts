@@ -2,36 +2,39 @@ import { readSync } from 'node:fs';
 import { createMemory, readMemory } from '../memory/shared-memory.ts';
 import { native } from '../system/native.ts';
 
-/** Maximum size of one read, in bytes. */
+/** A read takes at most this many bytes. */
 const BUFFER_BYTES = 64 * 1024;
-/** The note of the reader: the number of a pipe, and how many of its bytes have left it (u32 each). */
+/** The reader's note holds the number of a pipe, and how many of its bytes have left it (u32 each). */
 const NOTE_BYTES = 8;
 const LENGTH_AT = 4;
-/** After the buffer, for each pipe by its number: process and stream (u32 each), offset of the next byte (f64). */
+/**
+ * After the buffer follows a record for each pipe, by its number. It holds the process and the stream (u32 each), and
+ * the offset of the next byte (f64).
+ */
 const OWNERS_AT = NOTE_BYTES + BUFFER_BYTES;
 const OWNER_BYTES = 16;
 const MOST_OWNERS = 65_536;
 const OFFSET_AT = 8;
 
-/** Bytes that a killed program had taken out of a pipe. */
+/** Holds bytes that a killed program had taken out of a pipe. */
 export interface LeftBytes {
   readonly process: number;
   readonly stream: number;
-  /** Offset of the first byte in its stream. */
+  /** This is the offset of the first byte in its stream. */
   readonly offset: number;
   readonly bytes: Buffer;
 }
 
-/** The buffer of all reads from pipes, in memory that survives this program: what it has is in no pipe any more. */
+/** Holds the buffer of all reads in memory that survives this program, because what was read is in no pipe any more. */
 export class ReadBuffer {
   readonly #memory = createMemory(OWNERS_AT + OWNER_BYTES * MOST_OWNERS);
 
-  /** Null when it cannot be handed over. */
+  /** Returns the descriptor of the memory, or null if it cannot be handed over. */
   get descriptor(): number | null {
     return this.#memory.descriptor;
   }
 
-  /** For the reader: its note, and the bytes. */
+  /** Returns the part that the reader writes: its note, and the bytes. */
   get room(): Buffer {
     return this.#memory.bytes.subarray(0, OWNERS_AT);
   }
@@ -49,7 +52,7 @@ export class ReadBuffer {
     bytes.writeDoubleLE(offset, at + OFFSET_AT);
   }
 
-  /** The bytes have been used; the order counts. */
+  /** Notes that the bytes have been used. The order of the two writes matters if the program is killed between them. */
   taken(pipe: number, length: number): void {
     const { bytes } = this.#memory;
     bytes.writeUInt32LE(0, LENGTH_AT);
@@ -60,8 +63,8 @@ export class ReadBuffer {
 }
 
 /**
- * What a killed program had read from a pipe and perhaps not used; null: nothing. `transit`: descriptor of the pipe
- * that bytes pass through. Throws read(2)'s errors.
+ * Returns what a killed program had read from a pipe and perhaps not used, or null if there is nothing. `transit` is
+ * the descriptor of the pipe that bytes pass through. Throws read(2)'s errors.
  */
 export function readInFlight(buffer: number, transit: number): LeftBytes | null {
   const memory = Buffer.alloc(OWNERS_AT);

@@ -7,82 +7,81 @@ import type { User } from '../system/users.ts';
 import { lineHint } from './executable.ts';
 
 export interface ProcessExit {
-  /** Exit code, or null when a signal ended the process. */
+  /** This is the exit code, or null when a signal ended the process. */
   readonly code: number | null;
-  /** Signal number, or null. */
+  /** This is the number of the signal, or null when the process exited. */
   readonly signal: number | null;
   readonly userMicros: number;
   readonly systemMicros: number;
-  /** Peak resident memory in KiB. */
   readonly maxRssKib: number;
 }
 
-/** A process to start; all names and paths are resolved. */
+/** Describes a process to start. All names and paths are resolved. */
 export interface Launch {
   readonly file: string;
-  /** argv, including argv[0]. */
+  /** These are the arguments, including argv[0]. */
   readonly args: readonly string[];
   readonly environment: Readonly<Record<string, string>>;
   readonly cwd: string;
   readonly user: User;
-  /** The cgroup v2 directory to create and start in, which the caller removes; null: the daemon's own. */
+  /** The process is started in this new cgroup v2 directory, which the caller removes. Null means the daemon's own. */
   readonly cgroup: string | null;
-  /** Time until the program must run, in milliseconds. */
+  /** The program must run within this time, in milliseconds. */
   readonly limitMs: number;
 }
 
-/** A started process: `exit` settles once it has been reaped. */
+/** Describes a started process. `exit` settles once it has been reaped. */
 export interface Spawned {
   readonly pid: number;
-  /** Open until `exit` settles; null when there is none. */
+  /** The descriptor is open until `exit` settles. It is null when there is none. */
   readonly pidfd: number | null;
-  /** False: another program has started it, and others may reap it. */
+  /** If this is false, another program has started the process, and others may reap it. */
   readonly isChild: boolean;
-  /** It had ended when its start was reported: `exit` settles in this turn of the event loop. */
+  /** If this is true, the process had ended when its start was reported, and `exit` settles in this turn. */
   readonly isOver: boolean;
   readonly exit: Promise<ProcessExit>;
 }
 
-/** Descriptors of the daemon's ends of a process' pipes; the caller owns them. */
+/** Holds the descriptors of the daemon's ends of a process' pipes. The caller owns them. */
 export interface Pipes {
-  /** Null when stdin is /dev/null. */
+  /** This is null when stdin is /dev/null. */
   readonly stdin: number | null;
   readonly stdout: number;
   readonly stderr: number;
 }
 
-/** The parent of the cgroup to create does not exist. */
+/** Says that the parent of the cgroup to create does not exist. */
 export class NoCgroup extends EnvdError {}
 
-/** The working directory does not exist. */
+/** Says that the working directory does not exist. */
 export class NoDirectory extends EnvdError {}
 
-/** The kernel refuses to execute the file. */
+/** Says that the kernel refuses to execute the file. */
 export class NotExecuted extends EnvdError {
-  /** Whether the file is missing, or the interpreter that it needs. */
+  /** Tells whether the file is missing, or the interpreter that it needs. */
   get isMissing(): boolean {
     return this.kind === 'not_found';
   }
 }
 
-/** Of every process, independent of the daemon's own priorities; the level of the best-effort I/O class. */
+/** These priorities do not depend on the daemon's own. The I/O priority is a level of the best-effort class. */
 const NICE = 0;
 const IO_PRIORITY = 4;
 const OOM_SCORE_ADJUSTMENT = 100;
-/** In place of a descriptor. */
+/** This number stands for no descriptor. */
 const NONE = -1;
 
 /**
  * Starts a process on the slave descriptor of a terminal, which the caller keeps. Throws `invalid_argument`,
  * `not_found` or `permission_denied` with the errno when the command cannot be executed or its cwd not entered,
- * `unavailable` below a frozen cgroup, `resource_exhausted` at a limit of processes or descriptors, `deadline_exceeded`
- * when the program does not run within the limit.
+ * `unavailable` below a frozen cgroup, `resource_exhausted` at a limit of processes or descriptors, and
+ * `deadline_exceeded` when the program does not run within the limit.
  */
 export function spawn(launch: Launch, terminal: number): Promise<Spawned> {
   return start(launch, { terminal, stdin: false }, (process) => process);
 }
 
-/** Starts a process on pipes; without `withStdin` its stdin is /dev/null. Throws as `spawn` does. */
+/** Starts a process on pipes. Without `withStdin` its stdin is /dev/null. Throws as `spawn` does. */
 export function spawnWithPipes(
   launch: Launch,
   withStdin: boolean,
@@ -92,7 +91,7 @@ export function spawnWithPipes(
   });
 }
 
-/** `made` gets the descriptors of stdin, stdout and stderr; -1: none. */
+/** `made` gets the descriptors of stdin, stdout and stderr, which are -1 if there are none. */
 function start<T>(
   launch: Launch,
   stdio: { terminal: number; stdin: boolean },
@@ -104,7 +103,7 @@ function start<T>(
   let failing: Launch | null = launch;
   native.spawn(numbers, strings, (event, a, b, c, d, pidfd) => {
     if (event === 'started' || event === 'ran') {
-      // This callback lives as long as the process; its arguments may have megabytes.
+      // This callback lives as long as the process, and the arguments of the launch may have megabytes.
       failing = null;
       const process = { pid: a, pidfd, isChild: true, isOver: event === 'ran', exit: exit.promise };
       started.resolve(made(process, b, c, d));
@@ -114,7 +113,7 @@ function start<T>(
   return started.promise;
 }
 
-/** The exit of a process that nobody can tell any more: it is not a child of this process. */
+/** This is the exit of a process that is not a child of this process, when nobody can tell it any more. */
 export const UNKNOWN_EXIT: ProcessExit = {
   code: null,
   signal: null,
@@ -124,8 +123,9 @@ export const UNKNOWN_EXIT: ProcessExit = {
 };
 
 /**
- * Waits for the end of a process that an earlier program has started, and reaps it if it is a child. `pidfd`: belongs to the
- * result; null: the process is a child. How a process has ended that is no child is known on Linux 6.15 and later.
+ * Waits for the end of a process that an earlier program has started, and reaps it if it is a child. The result owns
+ * `pidfd`, which may be null only for a child. The exit of a process that is not a child is known on Linux 6.15 and
+ * later.
  */
 export function followProcess(pid: number, pidfd: number | null, isChild: boolean): Spawned {
   const exit = Promise.withResolvers<ProcessExit>();
@@ -142,7 +142,7 @@ export function followProcess(pid: number, pidfd: number | null, isChild: boolea
   }
 }
 
-/** What `native.spawn` reports of an exit. */
+/** Translates what `native.spawn` reports of an exit. */
 function exitFrom(
   event: string,
   status: number,
@@ -160,14 +160,14 @@ function exitFrom(
   };
 }
 
-/** The arguments of `native.spawn`. */
+/** Returns the arguments of `native.spawn`. */
 function encode(launch: Launch, { terminal, stdin }: { terminal: number; stdin: boolean }): [Buffer, Buffer] {
   const { file, args, environment, cwd, user, cgroup, limitMs } = launch;
   const variables = Object.keys(environment).map((name) => `${name}=${environment[name]}`);
   const options = [terminal, Number(stdin), NICE, IO_PRIORITY, OOM_SCORE_ADJUSTMENT, limitMs];
   const counts = [args.length, variables.length];
   const numbers = new Uint32Array([user.uid, user.gid, ...options, ...counts, ...user.groups]);
-  // Paths are names, arguments and variables are texts.
+  // Paths are encoded as names, and arguments and variables as texts.
   const paths = [cgroup ?? '', file, cwd, ''].join('\0');
   const texts = [...args, ...variables, ''].join('\0');
   return [Buffer.from(numbers.buffer), Buffer.concat([decodeName(paths), Buffer.from(texts)])];
@@ -193,7 +193,7 @@ function describe(step: string, errno: number, launch: Launch): EnvdError {
   if (step === 'cgroup' && code === 'ENOENT') {
     return new NoCgroup('unavailable', `cannot start '${launch.file}': its cgroup is gone`);
   }
-  // clone3(2): pids.max, RLIMIT_NPROC or another limit of processes.
+  // clone3(2) fails with EAGAIN at pids.max, RLIMIT_NPROC or another limit of processes.
   const hint = code === 'EAGAIN' ? ' (too many processes: --max-tasks, or a limit of the system)' : '';
   return new EnvdError(kindOf(code), `cannot start '${launch.file}': ${step}: ${reason}${hint}`);
 }

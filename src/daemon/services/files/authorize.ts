@@ -3,8 +3,8 @@ import { isInHeader } from '../../../base/program/secrets.ts';
 import { type FileOperation, type FileQuery, verifySignature } from './signature.ts';
 
 /**
- * Authorises a download or an upload. Passes if no access token is set; otherwise the request needs the token or a
- * signature made with it. If it has a token, the signature is ignored. Throws `unauthenticated`.
+ * Authorizes a download or an upload. If an access token is set, the request needs the token or a signature made with
+ * it. The signature is ignored if the request has a token. Throws `unauthenticated`.
  */
 export function authorizeFile(accessToken: string | null, query: FileQuery, operation: FileOperation): void {
   if (accessToken === null) return;

@@ -2,7 +2,7 @@ import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import type { OpenFile } from '../../linux/files/open-file.ts';
 import { about } from '../../linux/system/errno.ts';
 
-/** Bytes of a file from `start` up to, excluding, `end`; null: to the end of the file. */
+/** Describes bytes of a file, from `start` to before `end`. If `end` is null, they go to the end of the file. */
 export interface ByteRange {
   readonly start: number;
   readonly end: number | null;
@@ -11,8 +11,8 @@ export interface ByteRange {
 const CHUNK = 64 * 1024;
 
 /**
- * The pieces of an open file in order, in chunks that belong to the reader; `path`: in errors. Throws `aborted` if the
- * file has been truncated: its length was already sent, so the response must not end early.
+ * Reads the pieces of an open file in order, in chunks that belong to the reader. `path` names the file in errors.
+ * Throws `aborted` if the file was truncated: its length was already sent, so the response must not end early.
  */
 export async function* readPieces(
   path: string,
@@ -36,12 +36,12 @@ export async function* readPieces(
   }
 }
 
-/** Reads at `position` into `buffer`; returns the number of bytes, 0 at the end. */
+/** Reads at `position` into `buffer`. Returns the number of bytes, which is 0 at the end. */
 export async function readChunk(file: OpenFile, buffer: Buffer, position: number): Promise<number> {
   try {
     return await file.read(buffer, buffer.length, position);
   } catch (error) {
-    // A file of /proc without data at present.
+    // A file of /proc may have no data at present.
     if (isSystemError(error, 'EAGAIN')) return 0;
     throw error;
   }

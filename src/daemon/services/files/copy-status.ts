@@ -7,30 +7,30 @@ import { both, type Lane } from '../../linux/lanes/lane.ts';
 import { O_PATH } from '../../linux/paths/open-flags.ts';
 import { native } from '../../linux/system/native.ts';
 
-/** Opens an entry of any kind, also a symbolic link. */
+/** These flags open an entry of any kind, also a symbolic link. */
 export const O_ENTRY = O_PATH | constants.O_NOFOLLOW;
 
-/** File capabilities (capabilities(7)): like set-id bits they grant rights. */
+/** This attribute holds file capabilities (capabilities(7)), which grant rights as set-id bits do. */
 const CAPABILITIES = 'security.capability';
 
 /**
- * Copies owner, mode, extended attributes and times from one open file or directory to another. Set-id bits of files,
- * and attributes and owners that the target's file system does not support, are not copied.
+ * Copies owner, mode, extended attributes and times from one open file or directory to another. It does not copy set-id
+ * bits of files, nor attributes and owners that the target's file system does not support.
  */
 export async function copyStatus(from: OpenFile, to: OpenFile): Promise<void> {
   const status = await from.exactStat();
   const { uid, gid, atimeNs, mtimeNs } = status;
   const isGiven = await unlessOwnerless(to.chown(Number(uid), Number(gid)));
-  // Not the set-id bits of files, because the file system may have refused the owner. On a directory set-group-ID grants
-  // no rights; it makes new entries inherit the group.
+  // Files lose their set-id bits, because the file system may have refused the owner. On a directory set-group-ID
+  // grants no rights, but makes new entries inherit the group.
   await to.chmod(Number(status.mode) & (status.isDirectory() && isGiven ? 0o3777 : 0o1777));
   await copyAttributes(from, to, CAPABILITIES);
   await to.run(() => native.writeTimes(to.fd, atimeNs, mtimeNs));
 }
 
 /**
- * Creates a symbolic link at `path`, in a directory that only root can enter and that belongs into `lane`, with the
- * text, owner and times of the one that is open.
+ * Creates a symbolic link at `path` with the text, owner and times of the open one. `path` must be in a directory that
+ * only root can enter, and `lane` is the lane of that directory.
  */
 export async function copyLink(link: OpenFile, path: Buffer, lane: Lane): Promise<void> {
   const { uid, gid, atimeNs, mtimeNs } = await link.exactStat();
@@ -44,7 +44,7 @@ export async function copyLink(link: OpenFile, path: Buffer, lane: Lane): Promis
   await link.run(make, {}, both(link.lane, lane));
 }
 
-/** False when the file system has no owners, or its server refuses to change them. */
+/** Returns false when the file system has no owners, or its server refuses to change them. */
 async function unlessOwnerless(change: Promise<void>): Promise<boolean> {
   try {
     await change;

@@ -15,7 +15,7 @@ const { O_RDONLY, O_WRONLY, O_CREAT, O_EXCL, O_NONBLOCK, O_DIRECTORY } = constan
 
 const openFile = promisify(open);
 
-/** A name in an open directory. */
+/** Describes a name in an open directory. */
 export interface TreeSource {
   readonly directory: number;
   readonly name: BytePath;
@@ -28,10 +28,10 @@ export interface TreeTarget {
 }
 
 /**
- * Copies the tree at `source` to `target`, which must be in a directory that only root can enter. Keeps content, owners,
- * modes without set-id bits, extended attributes, times, symbolic and hard links. Each entry is read through one
- * descriptor, so that replacing it meanwhile cannot mix the attributes of two files. `shown`: the source's path in
- * errors. Throws `failed_precondition` for fifos, sockets and devices.
+ * Copies the tree at `source` to `target`, which must be in a directory that only root can enter. It keeps content,
+ * owners, modes without set-id bits, extended attributes, times, symbolic and hard links. It reads each entry through
+ * one descriptor, so that replacing the entry meanwhile cannot mix the attributes of two files. `shown` is the source's
+ * path in errors. Throws `failed_precondition` for fifos, sockets and devices.
  */
 export async function copyTree(
   source: TreeSource,
@@ -47,7 +47,7 @@ class TreeCopy {
   readonly #targetLane: Lane;
   readonly #lanes: Lanes;
   readonly #signal: AbortSignal;
-  /** Target paths of files with several hard links, by device and inode. */
+  /** This has the target paths of files with several hard links, by device and inode. */
   readonly #copied = new Map<string, BytePath>();
 
   constructor(targetLane: Lane, lanes: Lanes, signal: AbortSignal) {
@@ -73,11 +73,11 @@ class TreeCopy {
     else throw withoutContent(shown);
   }
 
-  /** Opens an entry with O_PATH; it may be a mount that does not answer. */
+  /** Opens an entry with O_PATH. The entry may be a mount that does not answer. */
   async #enter({ directory, name, lane: base }: TreeSource): Promise<OpenFile> {
     const { value, lane } = await this.#lanes.find(
       () => native.openAt(directory, pathBuffer(name), O_ENTRY, null),
-      { base, discard: (late) => this.#close(late, base) },
+      { base, discard: (late) => new OpenFile(late, this.#lanes, base).discard() },
     );
     return new OpenFile(value, this.#lanes, lane);
   }
@@ -100,19 +100,14 @@ class TreeCopy {
       const source = { directory: from.fd, name, lane: from.lane };
       await this.copy(source, joinBytes(target, name), `${shown}/${displayPath(name)}`);
     }
-    // Last, because adding entries changes the directory's times.
+    // This comes last, because adding entries changes the directory's times.
     await copyStatus(from, to);
   }
 
   async #open(path: BytePath, flags: number, lane: Lane): Promise<OpenFile> {
     const open = () => openFile(pathBuffer(path), flags, 0o600);
-    const descriptor = await this.#lanes.run(lane, open, { discard: (late) => this.#close(late, lane) });
-    return new OpenFile(descriptor, this.#lanes, openedLane(lane, flags));
-  }
-
-  /** Closes what was opened too late. */
-  #close(descriptor: number, lane: Lane): void {
-    new OpenFile(descriptor, this.#lanes, lane).close().catch(() => {});
+    const owned = (descriptor: number) => new OpenFile(descriptor, this.#lanes, openedLane(lane, flags));
+    return owned(await this.#lanes.run(lane, open, { discard: (late) => owned(late).discard() }));
   }
 }
 
@@ -121,7 +116,7 @@ function withoutContent(path: string): EnvdError {
   return new EnvdError('failed_precondition', message);
 }
 
-/** Path to reopen an open entry. */
+/** Returns the path by which an open entry can be opened again. */
 function pathOf({ fd }: OpenFile): BytePath {
   return `/proc/self/fd/${fd}`;
 }

@@ -2,6 +2,7 @@ import { hash } from 'node:crypto';
 import { constants } from 'node:fs';
 import { basename } from 'node:path';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
+import { fileTypeOf } from '../../linux/files/entries.ts';
 import type { OpenFile } from '../../linux/files/open-file.ts';
 import { PathHandle } from '../../linux/files/place.ts';
 import type { Lanes } from '../../linux/lanes/lanes.ts';
@@ -12,25 +13,25 @@ import { type ByteRange, readChunk, readPieces } from './content.ts';
 import { type DigestAlgorithm, digestOf } from './entries/digest.ts';
 import { type FileVersion, modifiedOf, tagOf, versionOf } from './entries/file-change.ts';
 
-/** Up to this size, in bytes, a file is read completely and closed before the response begins. */
+/** A file of at most this many bytes is read completely and closed before the response begins. */
 const SMALL_BYTES = 128 * 1024;
 
-/** Bytes of an open file from `start` up to, excluding, `end`. */
+/** Describes the bytes of an open file from `start` up to, but not including, `end`. */
 export interface FileRange {
   readonly file: OpenFile;
   readonly start: number;
   readonly end: number;
 }
 
-/** A file opened for download; replacing its path does not change what is sent. */
+/** Owns a file that is open for download. Replacing its path does not change what is sent. */
 export class Download implements AsyncDisposable {
   readonly path: string;
   readonly name: string;
-  /** In bytes; null if unknown before the end of file, as for large files in /proc. */
+  /** The size is in bytes. It is null if it is unknown before the end of file, as for large files in /proc. */
   readonly size: number | null;
-  /** Modification time; null for files that the kernel generates on each read. */
+  /** This is the modification time, or null for files that the kernel generates on each read. */
   readonly modified: Date | null;
-  /** Strong validator (RFC 9110, section 8.8.1) without quotes; null like `modified`. */
+  /** This is the strong validator (RFC 9110, section 8.8.1) without quotes. It is null when `modified` is. */
   readonly tag: string | null;
   readonly #content: Buffer | OpenFile;
 
@@ -45,7 +46,7 @@ export class Download implements AsyncDisposable {
     this.tag = isVirtual ? null : tagOf(status);
   }
 
-  /** The pieces in order, literal bytes or ranges of the file. */
+  /** Returns the pieces in order, which are literal bytes or ranges of the file. */
   read(pieces: readonly (Buffer | ByteRange)[]): Buffer | AsyncGenerator<Buffer> {
     const content = this.#content;
     if (!Buffer.isBuffer(content)) return readPieces(this.path, content, pieces);
@@ -56,7 +57,7 @@ export class Download implements AsyncDisposable {
     return only && bytes.length === 1 ? only : Buffer.concat(bytes);
   }
 
-  /** The open file, if `pieces` are one range of it with a known end; otherwise null. The download still owns it. */
+  /** Returns the open file if `pieces` are one range of it with a known end, else null. The download still owns it. */
   rangeOf([only, ...others]: readonly (Buffer | ByteRange)[]): FileRange | null {
     const file = this.#content;
     if (Buffer.isBuffer(file) || only === undefined || Buffer.isBuffer(only) || others.length > 0)
@@ -64,40 +65,39 @@ export class Download implements AsyncDisposable {
     return only.end === null ? null : { file, start: only.start, end: only.end };
   }
 
-  /** Whether the whole content has been read already. */
+  /** Tells whether the whole content has been read already. */
   get isSmall(): boolean {
     return Buffer.isBuffer(this.#content);
   }
 
-  /** Reads the whole content; null if the size is not known. Throws the reason of `signal` when it aborts. */
+  /** Digests the whole content. Returns null if the size is not known. Throws the reason of `signal` when it aborts. */
   async digest(algorithm: DigestAlgorithm, signal: AbortSignal): Promise<Buffer | null> {
     const content = this.#content;
     if (Buffer.isBuffer(content)) return hash(algorithm, content, 'buffer');
     return this.size === null ? null : digestOf(content, this.size, algorithm, signal);
   }
 
-  /** Closes the file. */
   async [Symbol.asyncDispose](): Promise<void> {
     if (!Buffer.isBuffer(this.#content)) await this.#content.close();
   }
 }
 
-/** The file at an absolute path if it is small and in the page cache, else null. Throws open(2)'s errors. */
+/** Returns the file at an absolute path if it is small and in the page cache, or else null. Throws open(2)'s errors. */
 function readCached(path: string): Download | null {
   const small = native.readSmallFile(decodeName(path), SMALL_BYTES);
   return small && new Download(path, { ...small, size: small.content.length }, small.content);
 }
 
 /**
- * Opens the file at an absolute path. Throws `not_found`; `invalid_argument` for directories, and for pipes, sockets
- * and devices: opening those may have side effects, and reading them may block forever.
+ * Opens the file at an absolute path. Throws `not_found`. Throws `invalid_argument` for directories, and for pipes,
+ * sockets and devices, because opening those may have side effects and reading them may block forever.
  */
 export async function openDownload(path: string, lanes: Lanes): Promise<Download> {
   try {
     const cached = readCached(path);
     if (cached) return cached;
     using place = await PathHandle.open(path, true, lanes);
-    // Before it is opened: opening a device or a pipe can have side effects.
+    // This check comes before the open, because opening a device or a pipe can have side effects.
     const status = await place.status();
     if (!status) throw missing(path);
     assertRegular(path, status.mode);
@@ -111,7 +111,7 @@ function missing(path: string, cause?: unknown): EnvdError {
   return new EnvdError('not_found', `path '${path}' does not exist`, { cause });
 }
 
-/** Checks the type again: the file may have been replaced, for instance by a pipe, whose open(2) must not block. */
+/** Checks the type again. The file may have been replaced, for instance by a pipe, whose open(2) must not block. */
 async function openFile(path: string, place: PathHandle): Promise<Download> {
   const file = await place.openFile(constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
   try {
@@ -128,8 +128,8 @@ async function openFile(path: string, place: PathHandle): Promise<Download> {
 }
 
 /**
- * The content of a file of this size; null when it has more than `SMALL_BYTES`: files of /proc have the size 0, and those
- * of /sys one that is too large.
+ * Returns the content of a file of this size, or null when it has more than `SMALL_BYTES`. Files of /proc have the size
+ * 0, and those of /sys one that is too large.
  */
 async function readSmall(file: OpenFile, size: number): Promise<Buffer | null> {
   const room = Buffer.allocUnsafeSlow(size || SMALL_BYTES + 1);
@@ -141,7 +141,7 @@ async function readSmall(file: OpenFile, size: number): Promise<Buffer | null> {
 }
 
 function assertRegular(path: string, mode: number): void {
-  const kind = mode & constants.S_IFMT;
+  const kind = fileTypeOf(mode);
   if (kind === constants.S_IFDIR) throw new EnvdError('invalid_argument', `path '${path}' is a directory`);
   if (kind !== constants.S_IFREG)
     throw new EnvdError('invalid_argument', `path '${path}' is not a regular file`);

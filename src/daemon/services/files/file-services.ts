@@ -15,22 +15,21 @@ import { type ComposeRequest, composeFile } from './uploads/compose.ts';
 import { UploadResources } from './uploads/context.ts';
 import { type UploadContext, type UploadedFile, type UploadPart, upload } from './uploads/upload.ts';
 
-/** What was unpacked, and where. */
+/** Says what was unpacked, and where. */
 export type UnpackedArchive = Unpacked & { readonly path: string };
 
-/** Options of an upload. */
 export type UploadOptions = Pick<UploadContext, 'durable' | 'verified' | 'signal' | 'change'> & {
   readonly metadata: MetadataValues;
 };
 
 export interface FileSettings extends Pick<EntrySource, 'metadataPrefix' | 'lanes'> {
-  /** Changes of files pass it; downloads only read and do not. */
+  /** Changes of files pass this gate. Downloads do not, because they only read. */
   readonly gate: WriteGate;
-  /** Counts uploaded files and received bytes. */
+  /** This counts uploaded files and received bytes. */
   readonly uploads: Transfers;
 }
 
-/** Downloads, uploads and compositions of files. */
+/** Serves downloads, uploads and compositions of files. */
 export class FileServices {
   readonly #guest: Guest;
   readonly #settings: FileSettings;
@@ -45,26 +44,23 @@ export class FileServices {
     this.#archives = new Archives(lanes, gate);
   }
 
-  /**
-   * Authorises a request and returns the user it runs as. Throws `unauthenticated` without a valid token or signature,
-   * and for an unknown user.
-   */
+  /** Returns the user of a request. Throws `unauthenticated` if its token, signature or user is not valid. */
   admit(query: FileQuery, operation: FileOperation): User {
     authorizeFile(this.#guest.accessToken, query, operation);
     return this.#userOf(query.username);
   }
 
-  /** The absolute path that a path of the user's means. */
+  /** Returns the absolute path that a path of the user's means. */
   resolve(user: User, path: string): string {
     return resolvePath(path, user, this.#guest.defaultWorkdir);
   }
 
-  /** The caller must dispose of the download. */
+  /** Opens a download, of which the caller must dispose. See `openDownload`. */
   download(path: string): Promise<Download> {
     return openDownload(path, this.#settings.lanes);
   }
 
-  /** The directory and all below it as an archive; see `Archives.pack`. The caller owns the chunks. */
+  /** Returns the directory and all below it as an archive; see `Archives.pack`. The caller owns the chunks. */
   pack(path: string, drop: (reason: EnvdError) => void): AsyncGenerator<Buffer> {
     return this.#archives.pack(path, drop);
   }
@@ -82,7 +78,7 @@ export class FileServices {
     return { path, ...unpacked };
   }
 
-  /** See `upload`. */
+  /** Receives and commits files; see `upload`. */
   async upload(
     user: User,
     parts: AsyncIterable<UploadPart>,
@@ -93,7 +89,7 @@ export class FileServices {
     return upload(parts, { user, defaultWorkdir, shared: this.#shared, metadata, ...options });
   }
 
-  /** See `composeFile`. Throws `unauthenticated` for an unknown user. */
+  /** Concatenates files; see `composeFile`. Throws `unauthenticated` for an unknown user. */
   async compose(username: string, request: ComposeRequest, signal: AbortSignal): Promise<UploadedFile> {
     const user = this.#userOf(username);
     const { gate, lanes } = this.#settings;

@@ -14,10 +14,11 @@ import type { Entry, EntrySource } from './entries/entry.ts';
 import { stat } from './entries/stat.ts';
 
 /**
- * Renames `source`, not following a symbolic link, to `destination`, whose missing parents are created. A file or an
- * empty directory at the destination is replaced as by rename(2). Across file systems it is copied with all attributes
- * next to the destination, renamed, then removed at the source: when `signal` aborts before the copy has its name, the copy
- * is removed; afterwards the source is, even though nobody waits for it. Throws `not_found` if the source does not exist.
+ * Renames `source` to `destination`, whose missing parents are created. A symbolic link is renamed itself. A file or an
+ * empty directory at the destination is replaced as by rename(2). Across file systems, the source is copied with all
+ * attributes next to the destination, the copy is renamed, and the source is removed. When `signal` aborts before the
+ * copy has its name, the copy is removed. Afterwards the source is removed, even though nobody waits for it. Throws
+ * `not_found` if the source does not exist.
  */
 export async function move(
   source: string,
@@ -28,7 +29,7 @@ export async function move(
 ): Promise<Entry> {
   const { lanes } = entries;
   using from = await about(source, () => PathHandle.open(source, false, lanes));
-  // Before parents of the destination are created.
+  // This check comes before parents of the destination are created.
   const status = await about(source, () => from.status());
   if (!status) throw notFound(source);
   await about(source, () => from.assertMayChange());
@@ -43,11 +44,11 @@ export async function move(
   } catch (error) {
     throw moveError(error, source, destination);
   }
-  // Not by its path again, which may have led through the source.
+  // The destination's path is not resolved again, because it may have led through the source.
   return await stat(destination, entries, to.path);
 }
 
-/** A directory of another user can be renamed, but not moved to another directory: rename(2), EACCES. */
+/** Throws EACCES if `from.owner` would move another user's directory to another directory. Source: rename(2). */
 async function assertMayLeave(from: PathHandle, to: PathHandle): Promise<void> {
   if (from.owner === null) return;
   const [old, next] = await Promise.all([from.directoryStatus(), to.directoryStatus()]);
@@ -72,7 +73,7 @@ async function openDestination(path: string, user: User, lanes: Lanes): Promise<
   }
 }
 
-/** `shown`: source and destination in errors. */
+/** `shown` has source and destination for errors. */
 async function moveAcross(
   from: PathHandle,
   to: PathHandle,
@@ -92,8 +93,8 @@ async function moveAcross(
 }
 
 /**
- * Runs `work` with a name in a new directory beside `place` that only root can enter, and removes what has that name
- * and the directory afterwards.
+ * Runs `work` with a name in a new directory, which is next to `place` and which only root can enter. Then it removes
+ * what has that name, and the directory.
  */
 async function inStage(
   place: PathHandle,
@@ -111,7 +112,7 @@ async function inStage(
       await twice(() => removeAll(staged));
     }
   } finally {
-    // It is gone if the owner of the directory has moved it.
+    // The directory is gone if the owner of its parent has moved it.
     await twice(() => place.run(() => rmdir(stage))).catch(() => {});
   }
 }
@@ -120,12 +121,12 @@ async function removeAll(place: PathHandle): Promise<void> {
   await removeTree(() => place.run(() => native.removeTree(place.path), { long: true }));
 }
 
-/** Tries again once, so that a shortage of a moment leaves no temporary name. */
+/** Tries again once, so that a momentary shortage leaves no temporary name. */
 function twice(work: () => Promise<void>): Promise<void> {
   return work().catch(work);
 }
 
-/** Creates a directory of mode 0700 beside the place. */
+/** Creates a directory of mode 0700 next to the place. */
 async function makeStage(place: PathHandle): Promise<string> {
   let isGivenUp = false;
   const make = async () => {
@@ -141,7 +142,7 @@ async function makeStage(place: PathHandle): Promise<string> {
   }
 }
 
-/** The owner of the directory may have replaced the new one by another, or by a symbolic link. */
+/** Throws `aborted` if the owner of the parent has replaced the new directory by another one, or by a symbolic link. */
 async function assertPrivate(place: PathHandle, shown: string): Promise<void> {
   const { uid, mode } = await place.directoryStatus();
   if (uid === process.geteuid?.() && (mode & 0o777) === 0o700) return;
@@ -149,8 +150,8 @@ async function assertPrivate(place: PathHandle, shown: string): Promise<void> {
 }
 
 /**
- * Does not remove an entry that has replaced the source meanwhile: it was not copied. A directory is first moved to
- * where nobody can exchange it for a directory of root's.
+ * Removes the source unless another entry has replaced it, which was not copied. A directory is first moved to where
+ * nobody can exchange it for a directory of root's.
  */
 async function removeIfUnchanged(
   from: PathHandle,
@@ -169,13 +170,13 @@ async function removeIfUnchanged(
       await twice(() => removeAll(staged));
       isRemoved = true;
     } finally {
-      // Another one, or what cannot be removed, goes back to where it was.
+      // An entry that replaced the source, or what cannot be removed, goes back to where it was.
       if (!isRemoved) await from.moveHere(staged);
     }
   });
 }
 
-/** Whether the directory of `to` is in the tree at `from`; the copy would then recurse forever. */
+/** Tells whether the directory of `to` is in the tree at `from`. The copy would then recurse forever. */
 async function isInside(to: PathHandle, from: PathHandle): Promise<boolean> {
   const above = await from.directoryPath();
   const source = joinBytes(above, from.name);

@@ -3,28 +3,28 @@ import { EnvdError } from '../../../base/errors.ts';
 import { equalSecrets } from '../../../base/program/secrets.ts';
 
 /**
- * Operation that a signature allows: `read` is a download, `write` an upload. Archives have operations of their own:
- * whoever may read the file at a path may not read the tree below a directory that takes its place.
+ * Names what a signature allows: `read` is a download, `write` an upload. Archives have operations of their own,
+ * because whoever may read the file at a path may not read the tree below a directory that takes its place.
  */
 export type FileOperation = 'read' | 'write' | 'read-archive' | 'write-archive';
 
-/** The file of a request, and the caller's credentials, exactly as in the query. */
+/** Holds the file of a request and the caller's credentials, exactly as in the query. */
 export interface FileQuery {
-  /** Empty when absent, like `username`. */
+  /** This is empty when absent, and so is `username`. */
   readonly path: string;
   readonly username: string;
   readonly signature: string | undefined;
-  /** Unix time in seconds. */
+  /** This is a Unix time in seconds. */
   readonly expiration: string | undefined;
-  /** The access token of the request's header. */
+  /** This is the access token of the request's header. */
   readonly presentedToken: string | undefined;
 }
 
 type SignedQuery = Omit<FileQuery, 'presentedToken'>;
 
 /**
- * Throws `unauthenticated` unless the query has a signature, made with `token`, that allows the operation on its path and
- * has not expired at `now`, a Unix time in seconds.
+ * Throws `unauthenticated` unless the query has a signature, made with `token`, that allows the operation on its path
+ * and has not expired at `now`, which is a Unix time in seconds.
  */
 export function verifySignature(
   query: SignedQuery,

@@ -19,23 +19,23 @@ import type { StartRequest } from './lifecycle/start.ts';
 import type { ProcessCounts } from './output/events.ts';
 import type { Reader } from './output/reader.ts';
 
-/** Between SIGTERM and SIGKILL when the daemon stops. */
+/** When the daemon stops, this time passes between SIGTERM and SIGKILL, in milliseconds. */
 const STOP_GRACE_MS = 2000;
 const STOPPING = 'the daemon is stopping';
-/** Interval of looks whether readers have taken all output, in milliseconds. */
+/** At this interval it is checked whether readers have taken all output, in milliseconds. */
 const SETTLE_MS = 5;
 const NO_OFFSETS = { stdout: 0, stderr: 0, pty: 0 };
 
 export interface ProcessOptions extends LauncherOptions {
-  /** The daemon's PATH, the default of every process. */
+  /** This is the daemon's PATH, which every process has by default. */
   readonly path: string;
-  /** The most processes that run at a time. */
+  /** At most this many processes run at a time. */
   readonly maxProcesses: number;
   readonly lanes: Lanes;
   readonly observer?: ProcessObserver;
 }
 
-/** The processes that clients have started: running ones, and ended ones for 30 s. */
+/** Holds the processes that clients have started: running ones, and ended ones for 30 s. */
 export class ProcessTable {
   readonly counts: ProcessCounts;
   readonly #known = new KnownProcesses();
@@ -43,9 +43,8 @@ export class ProcessTable {
   readonly #options: ProcessOptions;
   readonly #launcher: Launcher;
   readonly #free: Allowance;
-  /** Why no process can be started, or null. */
+  /** This says why no process can be started, or is null. */
   #refusal: string | null = null;
-  /** Starts under way. */
   readonly #launches = new Set<Promise<ManagedProcess>>();
 
   constructor(
@@ -63,41 +62,41 @@ export class ProcessTable {
   }
 
   /**
-   * Starts a process and returns a feed from its first event on. After `deadlineMs` (null: no deadline) the process is
-   * killed and the feed ends with `deadline_exceeded`. Disposing of the feed does not end the process. A known start id
-   * attaches to its process instead; throws `already_exists` when that was started with another command. Throws
-   * `resource_exhausted` when too many processes run.
+   * Starts a process and returns a feed from its first event on. After `deadlineMs` (null means no deadline) the
+   * process is killed and the feed ends with `deadline_exceeded`. Disposing of the feed does not end the process. A
+   * known start id attaches to its process instead. Throws `already_exists` when that was started with another command,
+   * and `resource_exhausted` when too many processes run.
    */
   async start(request: StartRequest, deadlineMs: number | null): Promise<Reader> {
     const { startId } = request;
     const known = startId === null ? undefined : this.#known.startedWith(startId);
     const process = await (known ?? this.#launch({ ...request, deadlineMs }));
-    // Before anything is awaited: it begins with what comes from now on.
+    // The feed is made before anything is awaited, so that it misses no event.
     const feed = known === undefined ? process.read(null, deadlineMs) : attach(process, request);
     await this.#launcher.recorded;
-    // Then all its events go into one write.
+    // After this wait all events of the process go into one write.
     if (process instanceof ManagedProcess && process.isExiting) await orNextTurn(process.ended);
     return feed;
   }
 
-  /** The running processes, in the order of their start. */
+  /** Returns the running processes, in the order of their start. */
   list(): ManagedProcess[] {
     return this.#known.running;
   }
 
-  /** A running process. Throws `not_found`. */
+  /** Returns a running process. Throws `not_found`. */
   find(selector: Selector): ManagedProcess {
     return this.#known.find(selector);
   }
 
-  /** A running process, or one that ended less than 30 s ago. Throws `not_found`. */
+  /** Returns a running process, or one that ended less than 30 s ago. Throws `not_found`. */
   findRetained(selector: Selector): ManagedProcess | EndedProcess {
     return this.#known.findRetained(selector);
   }
 
   /**
-   * Refuses further starts and ends every process and all its descendants: SIGTERM, SIGKILL after 2 s. Without cgroups
-   * only process groups are signalled.
+   * Refuses further starts and ends every process with all its descendants, by SIGTERM and, after 2 s, by SIGKILL.
+   * Without cgroups it signals only process groups.
    */
   async stop(): Promise<void> {
     this.#refusal = STOPPING;
@@ -117,8 +116,8 @@ export class ProcessTable {
   }
 
   /**
-   * Refuses further starts with this reason and waits for those under way, at most `limitMs`; false when some are not
-   * completed by then. `goOn` undoes it.
+   * Refuses further starts with this reason and waits at most `limitMs` for those under way. Returns false when some
+   * are not completed by then. `goOn` undoes it.
    */
   async refuseStarts(reason: string, limitMs: number): Promise<boolean> {
     this.#refusal = reason;
@@ -126,20 +125,20 @@ export class ProcessTable {
     return this.#launches.size === 0;
   }
 
-  /** Undoes `refuseStarts` and `settle`; a stop goes on. */
+  /** Undoes `refuseStarts` and `settle`. It does not undo `stop`. */
   goOn(): void {
     if (this.#refusal !== STOPPING) this.#refusal = null;
     for (const process of this.list()) process.releaseOutput();
   }
 
-  /** Reads no more output until `goOn`, and waits until readers have taken what was read, at most `limitMs`. */
+  /** Reads no more output until `goOn`, and waits at most `limitMs` until readers have taken what was read. */
   async settle(limitMs: number): Promise<void> {
     for (const process of this.list()) process.holdOutput();
     const hasUnread = () => this.#known.all.some((process) => process.hasUnread);
     for (let waited = 0; waited < limitMs && hasUnread(); waited += SETTLE_MS) await delay(SETTLE_MS);
   }
 
-  /** The state of all processes for a later program of this process; that of each is made when it is taken. */
+  /** Returns the state of all processes for a later program of this process. Each is made when it is taken. */
   get state(): ProcessesSnapshot {
     const all = this.#known.all;
     const used = new Set<number | null>(all.flatMap(({ state: { ends } }) => Object.values(ends)));
@@ -198,7 +197,7 @@ export class ProcessTable {
     }
   }
 
-  /** `request`: with which it was started now; null: an earlier daemon has started it. */
+  /** `request` is null if an earlier daemon has started the process. */
   #add(process: ManagedProcess, request: StartRequest | null): void {
     const { observer } = this.#options;
     const observed = { pid: process.pid, tag: process.tag, user: request?.user.name ?? null };
@@ -215,15 +214,15 @@ function* statesOf(all: readonly (ManagedProcess | EndedProcess)[]): Generator<R
   for (const process of all) yield process.stateWithRecord;
 }
 
-/** A reader of the whole output of a process, for a repeated start. */
+/** Returns a reader of the whole output of a process, for a repeated start. */
 function attach(process: ManagedProcess | EndedProcess, { config }: StartRequest): Reader {
   requireSameCommand(process, config);
   return process.read(NO_OFFSETS);
 }
 
 /**
- * Frees the place of a process at its end, or when it cannot be started. Not a closure of the start, which would hold the request with
- * all its arguments as long as the process runs.
+ * Frees the slot of a process at its end, or when it cannot be started. A closure of the start would hold the request,
+ * with all its arguments, as long as the process runs.
  */
 function freePlaceAfter(launch: Promise<ManagedProcess>, places: Allowance): void {
   const free = () => places.release(1);

@@ -1,14 +1,14 @@
 import { createHash } from 'node:crypto';
 import type { OpenFile } from '../../../linux/files/open-file.ts';
 
-/** The active algorithms of RFC 9530's registry; OpenSSL uses the same names. */
+/** These are the active algorithms of RFC 9530's registry. OpenSSL uses the same names. */
 export const DIGEST_ALGORITHMS = ['sha-256', 'sha-512'] as const;
 export type DigestAlgorithm = (typeof DIGEST_ALGORITHMS)[number];
 
-/** Bytes per read; hashing them blocks the event loop for about 0.4 ms. */
+/** A read takes at most this many bytes, because hashing them blocks the event loop. */
 const CHUNK = 256 * 1024;
 
-/** Digest of the first `size` bytes of an open file. Throws the reason of `signal` when it aborts. */
+/** Returns the digest of the first `size` bytes of an open file. Throws the reason of `signal` when it aborts. */
 export async function digestOf(
   file: OpenFile,
   size: number,
@@ -20,7 +20,7 @@ export async function digestOf(
   for (let position = 0; position < size; ) {
     signal.throwIfAborted();
     const bytesRead = await file.read(buffer, Math.min(CHUNK, size - position), position);
-    // The file was truncated: the download, which has sent its length, fails too.
+    // The file was truncated. The download, which has sent its length, fails too.
     if (bytesRead === 0) break;
     hash.update(buffer.subarray(0, bytesRead));
     position += bytesRead;

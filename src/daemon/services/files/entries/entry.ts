@@ -1,58 +1,43 @@
 import { isUtf8 } from 'node:buffer';
 import { constants } from 'node:fs';
-import { basename } from 'node:path';
-import { type Attribute, type RawEntry, readRawEntry } from '../../../linux/files/entries.ts';
+import { type Attribute, fileTypeOf, type RawEntry } from '../../../linux/files/entries.ts';
 import type { Lanes } from '../../../linux/lanes/lanes.ts';
 import { encodeName } from '../../../linux/paths/names.ts';
 import type { AccountNames, UserDatabase } from '../../../linux/system/users.ts';
 import { permissionString } from './permissions.ts';
 
 /**
- * `unspecified`: a dangling symbolic link, a fifo, a socket, a device, or lstat(2) failed. A symbolic link has the type
- * of its target; `symlink` is for callers that know only the directory entry.
+ * `unspecified` means a dangling symbolic link, a fifo, a socket or a device, or that lstat(2) failed. A symbolic link
+ * has the type of its target. `symlink` is for callers that know only the directory entry.
  */
 export type EntryType = 'file' | 'directory' | 'symlink' | 'unspecified';
 
-/** A directory entry. For a symbolic link, type, mode and metadata are its target's, all others its own. */
+/** Describes a directory entry. Type, mode and metadata of a symbolic link are its target's, all others its own. */
 export interface Entry {
   readonly name: string;
   readonly type: EntryType;
   readonly path: string;
-  /** In bytes. */
+  /** The size is in bytes. */
   readonly size: bigint;
-  /** The nine permission bits; 0 for a dangling link. */
+  /** These are the nine permission bits. They are 0 for a dangling link. */
   readonly mode: number;
-  /** Go-style, see `permissionString`. */
+  /** They have Go's form; see `permissionString`. */
   readonly permissions: string;
-  /** Name, or the uid or gid as text if it has none. */
+  /** This is a name, or the uid or gid as text if it has none. */
   readonly owner: string;
   readonly group: string;
-  /** Nanoseconds since the epoch. */
   readonly modifiedNs: bigint;
-  /** For a symbolic link the resolved path, or its own if it cannot be resolved; otherwise null. */
+  /** For a symbolic link this is the resolved path, or its own path if it cannot be resolved. It is null for others. */
   readonly symlinkTarget: string | null;
   readonly metadata: Readonly<Record<string, string>>;
 }
 
-/** What describing an entry needs besides the file system. */
+/** Holds what describing an entry needs besides the file system. */
 export interface EntrySource {
   readonly users: UserDatabase;
   readonly lanes: Lanes;
-  /** Prefix of the attributes that hold metadata, such as `user.svc.`; others are not reported. */
+  /** Attributes with this prefix, such as `user.svc.`, hold metadata. Others are not reported. */
   readonly metadataPrefix: string;
-}
-
-/**
- * Describes the entry at `path`, read at `at`, without following a final symbolic link. Throws lstat(2)'s errors;
- * failures to read a link's target or the metadata are ignored.
- */
-export async function readEntry(
-  path: string,
-  { users, lanes, metadataPrefix }: EntrySource,
-  at: Buffer,
-): Promise<Entry> {
-  const raw = await readRawEntry(at, metadataPrefix, lanes);
-  return describe(raw, basename(path) || '/', path, { names: users.names(), metadataPrefix });
 }
 
 /** Converts a raw entry. */
@@ -73,7 +58,7 @@ export function describe(
     group: names.groupName(raw.gid),
     modifiedNs: raw.modifiedNs,
     symlinkTarget:
-      kind(raw.mode) === constants.S_IFLNK ? (raw.resolved ? encodeName(raw.resolved) : path) : null,
+      fileTypeOf(raw.mode) === constants.S_IFLNK ? (raw.resolved ? encodeName(raw.resolved) : path) : null,
     metadata: raw.attributes.length === 0 ? NO_METADATA : metadataOf(raw.attributes, metadataPrefix),
   };
 }
@@ -86,7 +71,7 @@ function metadataOf(attributes: readonly Attribute[], prefix: string): Record<st
 }
 
 function typeOf(mode: number): EntryType {
-  switch (kind(mode)) {
+  switch (fileTypeOf(mode)) {
     case constants.S_IFREG:
       return 'file';
     case constants.S_IFDIR:
@@ -94,8 +79,4 @@ function typeOf(mode: number): EntryType {
     default:
       return 'unspecified';
   }
-}
-
-function kind(mode: number): number {
-  return mode & constants.S_IFMT;
 }

@@ -3,12 +3,12 @@ import { PathHandle } from '../../../linux/files/place.ts';
 import type { Lanes } from '../../../linux/lanes/lanes.ts';
 import { isOutOfSpace } from '../../../linux/system/errno.ts';
 
-/** Whether `error` means a full disk: a system error, or one already translated. */
+/** Tells whether `error` means a full disk. It may be a system error, or one already translated. */
 export function isNoSpace(error: unknown): boolean {
   return isOutOfSpace(error) || (error instanceof EnvdError && error.kind === 'no_space');
 }
 
-/** The error for content that does not fit at `path`; `length` in bytes, null if unknown. */
+/** Returns the error for content that does not fit at `path`. `length` is in bytes, or null if it is unknown. */
 export async function noSpace(
   length: number | null,
   path: string,
@@ -22,7 +22,7 @@ export async function noSpace(
   return new EnvdError('no_space', `${attempt}not enough disk space available`, { cause });
 }
 
-/** Whether creating a file or directory failed because no inodes are left. */
+/** Tells whether creating a file or directory failed because no inodes are left. */
 async function lacksInodes({ syscall }: SystemError, path: string, lanes: Lanes): Promise<boolean> {
   if (!['open', 'mkdir'].includes(syscall)) return false;
   using place = await PathHandle.open(path, true, lanes);

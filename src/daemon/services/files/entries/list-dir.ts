@@ -1,32 +1,32 @@
 import { constants } from 'node:fs';
 import { setImmediate } from 'node:timers/promises';
 import { EnvdError, isSystemError } from '../../../../base/errors.ts';
-import { DirectoryListing, type RawEntry } from '../../../linux/files/entries.ts';
+import { DirectoryListing, fileTypeOf, type RawEntry } from '../../../linux/files/entries.ts';
 import { PathHandle } from '../../../linux/files/place.ts';
 import { type BytePath, bytePath, joinBytes } from '../../../linux/paths/byte-path.ts';
 import { encodeName } from '../../../linux/paths/names.ts';
 import { explain } from '../../../linux/system/errno.ts';
 import { describe, type Entry, type EntrySource } from './entry.ts';
 
-/** Entries that are described and encoded per turn of the event loop, which takes about 2 ms. */
+/** This many entries are described and encoded per turn of the event loop. */
 const BATCH = 250;
 
-/** A directory that is being listed, with its remaining entries. */
+/** Describes a directory that is being listed, with its remaining entries. */
 interface Level {
-  /** Its mount. */
+  /** This is the listing of its mount. */
   readonly top: DirectoryListing;
-  /** Relative to that. */
+  /** This is relative to `top`. */
   readonly path: BytePath;
-  /** Path in the response. */
+  /** This is the path in the response. */
   readonly shown: string;
   readonly entries: Iterator<RawEntry>;
 }
 
 /**
  * Lists a directory `depth` levels deep (0 means 1) in batches, sorted by the bytes of the names, parents before
- * children. `path` may be a symbolic link and is the prefix of the listed paths; links below it are not followed.
+ * children. `path` may be a symbolic link and is the prefix of the listed paths. Links below it are not followed.
  * Entries that vanish meanwhile and subdirectories that cannot be read are omitted. Throws `not_found`,
- * `invalid_argument` if it is not a directory, `failed_precondition` for a loop of symbolic links.
+ * `invalid_argument` if it is not a directory, and `failed_precondition` for a loop of symbolic links.
  */
 export async function* listDir(path: string, depth: number, source: EntrySource): AsyncGenerator<Entry[]> {
   const described = { names: source.users.names(), metadataPrefix: source.metadataPrefix };
@@ -41,7 +41,7 @@ export async function* listDir(path: string, depth: number, source: EntrySource)
     }
     const name = encodeName(raw.name);
     batch.push(describe(raw, name, `${level.shown}/${name}`, described));
-    if (levels.length < depth && isDirectory(raw)) {
+    if (levels.length < depth && fileTypeOf(raw.mode) === constants.S_IFDIR) {
       const below = await openBelow(level, raw.name, source, owned);
       if (below) levels.push(below);
     }
@@ -79,7 +79,7 @@ async function openMount(
   return { top, path: '', shown, entries: top.entries[Symbol.iterator]() };
 }
 
-/** ENOTDIR may concern the path itself or one of its parents. */
+/** Translates an error. ENOTDIR may concern the path itself or one of its parents. */
 async function listError(error: unknown, path: string, source: EntrySource): Promise<unknown> {
   if (!isSystemError(error, 'ENOTDIR') || !(await exists(path, source))) return explain(error, path);
   return new EnvdError('invalid_argument', `path is not a directory: '${path}'`, { cause: error });
@@ -94,7 +94,7 @@ async function exists(path: string, { lanes }: EntrySource): Promise<boolean> {
   }
 }
 
-/** Null when the directory has vanished, was replaced, or cannot be read. */
+/** Returns null when the directory has vanished, was replaced, or cannot be read. */
 async function openBelow(
   { top, path: above, shown: shownAbove }: Level,
   name: Buffer,
@@ -104,34 +104,16 @@ async function openBelow(
   const path = joinBytes(above, bytePath(name));
   const shown = `${shownAbove}/${encodeName(name)}`;
   try {
-    return { top, path, shown, entries: (await top.below(path))[Symbol.iterator]() };
-  } catch (error) {
-    if (isSystemError(error, 'EXDEV')) return openOtherMount(top, path, shown, source, owned);
-    return unlessUnreadable(error, shown);
-  }
-}
-
-/** A mount below the root of the listing, which may be one that does not answer. */
-async function openOtherMount(
-  top: DirectoryListing,
-  path: BytePath,
-  shown: string,
-  source: EntrySource,
-  owned: DisposableStack,
-): Promise<Level | null> {
-  try {
+    const entries = await top.below(path).catch((error) => {
+      if (!isSystemError(error, 'EXDEV')) throw error;
+      return null;
+    });
+    if (entries) return { top, path, shown, entries: entries[Symbol.iterator]() };
+    // It is another mount, which may not answer.
     return await openMount(joinBytes(top.path, path), shown, true, source, owned);
   } catch (error) {
-    return unlessUnreadable(error, shown);
+    if (isSystemError(error, 'ENOENT', 'ENOTDIR', 'ELOOP', 'ENAMETOOLONG', 'EACCES', 'EPERM')) return null;
+    // A listing must be complete, or fail.
+    throw explain(error, shown);
   }
-}
-
-/** What has vanished, was replaced, or cannot be reached is left out. Nothing else is: a listing is complete, or fails. */
-function unlessUnreadable(error: unknown, shown: string): null {
-  if (isSystemError(error, 'ENOENT', 'ENOTDIR', 'ELOOP', 'ENAMETOOLONG', 'EACCES', 'EPERM')) return null;
-  throw explain(error, shown);
-}
-
-function isDirectory({ mode }: RawEntry): boolean {
-  return (mode & constants.S_IFMT) === constants.S_IFDIR;
 }

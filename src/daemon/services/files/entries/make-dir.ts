@@ -8,7 +8,7 @@ import { stat } from './stat.ts';
 
 /**
  * Creates a directory and its missing parents, owned by `user`, with mode 0755. Throws `already_exists` if the path is
- * a directory or a symbolic link to one, `invalid_argument` if it is anything else.
+ * a directory or a symbolic link to one, and `invalid_argument` if it is anything else.
  */
 export async function makeDir(path: string, user: User, entries: EntrySource): Promise<Entry> {
   if (!(await about(path, () => make(path, user, entries.lanes)))) {

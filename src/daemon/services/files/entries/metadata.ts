@@ -2,13 +2,13 @@ import { EnvdError } from '../../../../base/errors.ts';
 import type { OpenFile } from '../../../linux/files/open-file.ts';
 import { Attributes } from '../../../linux/files/xattr.ts';
 
-/** Metadata of a file: values by key, without the prefix, in the order of the file system. */
+/** Maps keys to values. The keys have no prefix and are in the order of the file system. */
 export type MetadataValues = Readonly<Record<string, string>>;
 
-/** Metadata to store as extended attributes. */
+/** Describes metadata to store as extended attributes. */
 export interface FileMetadata {
   readonly values: MetadataValues;
-  /** Prefix of the attribute names, such as `user.svc.`; other attributes are not touched. */
+  /** This is the prefix of the attribute names, such as `user.svc.`. Other attributes are not touched. */
   readonly prefix: string;
 }
 
@@ -16,9 +16,9 @@ export function isEmpty({ values }: FileMetadata): boolean {
   return Object.keys(values).length === 0;
 }
 
-/** Maximum length of an attribute name in bytes, XATTR_NAME_MAX of linux/limits.h. */
+/** The name of an attribute has at most this many bytes. Source: XATTR_NAME_MAX of linux/limits.h. */
 const MAX_NAME = 255;
-/** Maximum bytes of names, including prefixes, and values of one file. */
+/** All names, with their prefixes, and values of one file have at most this many bytes. */
 const MAX_TOTAL = 4096;
 const PRINTABLE_ASCII = /^[\x20-\x7e]*$/;
 
@@ -45,9 +45,9 @@ function invalid(message: string): EnvdError {
 }
 
 /**
- * Replaces the open file's metadata by `values`; sets and removes only attributes that differ, and restores the
- * previous ones on failure. Returns whether it was stored: false on a file system without extended attributes. Throws
- * `no_space`.
+ * Replaces the open file's metadata by `values`. It sets and removes only attributes that differ, and restores the
+ * previous ones on failure. Returns whether the metadata was stored, which is false on a file system without extended
+ * attributes. Throws `no_space`.
  */
 export async function replaceMetadata(file: OpenFile, { values, prefix }: FileMetadata): Promise<boolean> {
   const attributes = new Attributes(file);
@@ -63,7 +63,6 @@ export async function replaceMetadata(file: OpenFile, { values, prefix }: FileMe
   }
 }
 
-/** Values by key. */
 type Encoded = ReadonlyMap<string, Buffer>;
 
 function encode(metadata: MetadataValues): Encoded {
@@ -81,7 +80,7 @@ async function change(attributes: Attributes, prefix: string, from: Encoded, to:
   return true;
 }
 
-/** ENOSPC on ext4 also means that the attributes do not fit into their single block. */
+/** ENOSPC on ext4 can also mean that the attributes do not fit into their single block. */
 function isFull(error: unknown): boolean {
   const full = ['ENOSPC', 'EDQUOT', 'E2BIG', 'ERANGE'];
   return error instanceof Error && 'code' in error && full.includes(String(error.code));

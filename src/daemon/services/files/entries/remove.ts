@@ -8,8 +8,8 @@ import { explain } from '../../../linux/system/errno.ts';
 import { native } from '../../../linux/system/native.ts';
 
 /**
- * Removes `path` and everything below it, without following symbolic links. A missing path is not an error. When `signal`
- * aborts, what is left stays. Throws `invalid_argument` for `/`.
+ * Removes `path` and everything below it, without following symbolic links. A missing path is not an error. When
+ * `signal` aborts, what is left stays. Throws `invalid_argument` for `/`.
  */
 export async function removeAt(path: string, lanes: Lanes, signal: AbortSignal): Promise<void> {
   if (path === '/') throw new EnvdError('invalid_argument', "cannot remove the root directory: '/'");
@@ -18,11 +18,11 @@ export async function removeAt(path: string, lanes: Lanes, signal: AbortSignal):
     const ask = () => native.readEntry(name, '');
     const base = removing(bytePath(name));
     await removeTree(
-      async () => (await lanes.find(() => native.removeTree(name), { base, ask })).value,
+      async () => (await lanes.find(() => native.removeTree(name), { base, ask, long: true })).value,
       signal,
     );
   } catch (error) {
-    // ENOTDIR: a parent is a file, so the path does not exist.
+    // ENOTDIR means that a parent is a file, so the path does not exist.
     if (!isSystemError(error, 'ENOTDIR')) throw explain(error, path);
   }
 }

@@ -2,27 +2,27 @@ import { untilAborted } from '../../../../base/abort.ts';
 import { EnvdError } from '../../../../base/errors.ts';
 import { monotonicMs } from '../../../../base/monotonic.ts';
 
-/** Archives that are read, or written, at a time: each takes about 1 MiB and up to 260 descriptors. */
+/** At most this many archives are read, or written, at a time. Each takes about 1 MiB and up to 260 descriptors. */
 const MAX_ARCHIVES = 16;
-/** How long an archive waits for its client before another one may take its place, in milliseconds. */
+/** An archive that has waited this long for its client may lose its slot to another one, in milliseconds. */
 const IDLE_MS = 5000;
 
-/** The place of an archive under way. */
+/** An archive under way holds a slot. */
 interface Slot {
-  /** Since when it waits for its client; null: it does not. */
+  /** The archive has waited for its client since then. Null means that it does not wait. */
   waitingSince: number | null;
-  /** Ends the archive. */
+  /** This ends the archive. */
   readonly drop: (reason: EnvdError) => void;
 }
 
 /**
- * Bounds the archives that move in one direction. When no place is free, the archive that has waited longest for its
- * client loses its place, if that is 5 s or more.
+ * Bounds the archives that move in one direction. When no slot is free, the archive that has waited longest for its
+ * client loses its slot if it has waited for 5 s or more.
  */
 export class ArchivePlaces {
   readonly #taken = new Set<Slot>();
 
-  /** The pieces of an archive that is sent. `drop` must end the generator: it cannot end itself while its client is slow. */
+  /** Passes on the pieces of an archive that is sent. `drop` must end the generator, even while its client is slow. */
   async *sending(pieces: AsyncIterable<Buffer>, drop: (reason: EnvdError) => void): AsyncGenerator<Buffer> {
     const slot = this.#take(drop);
     try {
@@ -90,7 +90,7 @@ async function* receive(
       yield value;
     }
   } finally {
-    // Not waited for: a source whose client sends nothing ends when the body is discarded.
+    // Nobody waits for this, because a source whose client sends nothing ends only when the body is discarded.
     pieces.return?.().catch(() => {});
   }
 }

@@ -11,7 +11,7 @@ import { ArchivePlaces } from './archive-places.ts';
 import { packDirectory } from './pack/pack.ts';
 import { type Unpacked, unpack } from './unpack/unpack.ts';
 
-/** Packs and unpacks directories; methods throw `resource_exhausted` when too many do. */
+/** Packs and unpacks directories. Its methods throw `resource_exhausted` when too many archives are under way. */
 export class Archives {
   readonly #read = new ArchivePlaces();
   readonly #written = new ArchivePlaces();
@@ -23,14 +23,14 @@ export class Archives {
     this.#gate = gate;
   }
 
-  /** See `packDirectory`. `drop`: see `ArchivePlaces.sending`. */
+  /** Packs a directory; see `packDirectory`. `drop` is that of `ArchivePlaces.sending`. */
   pack(path: string, drop: (reason: EnvdError) => void): AsyncGenerator<Buffer> {
     return this.#read.sending(packDirectory(path, this.#lanes), drop);
   }
 
   /**
-   * Unpacks an archive in a directory, which is made if it is missing; see `unpack`. Leaves the gate while it waits for the
-   * client. Throws `unavailable` while the gate is shut.
+   * Unpacks an archive in a directory, which is made if it is missing; see `unpack`. It leaves the gate while it waits
+   * for the client. Throws `unavailable` while the gate is shut.
    */
   async unpack(
     path: string,

@@ -7,36 +7,33 @@ import { native } from '../../../linux/system/native.ts';
 import { type FileVersion, versionOf } from '../entries/file-change.ts';
 import { isEmpty, replaceMetadata } from '../entries/metadata.ts';
 import type { FileContext } from './context.ts';
-import { replaceByStaged } from './replace-file.ts';
+import { contested, MAX_ATTEMPTS, replaceByStaged } from './replace-file.ts';
 import { StagedFile } from './staged-file.ts';
 
-/** Content that can be written over a file. */
+/** This content can be written over a file. */
 export interface WritableContent {
-  /** In bytes. */
+  /** The size is in bytes. */
   readonly size: number;
-  /** Writes all of it to an open file, from `offset` on, or at the end of one that is open with O_APPEND. */
+  /** Writes all of it to an open file from `offset` on, or at the end if the file is open with O_APPEND. */
   copyTo(target: OpenFile, offset: number): Promise<void>;
 }
 
 export interface Destination {
   readonly place: PathHandle;
-  /** The path in errors. */
+  /** This is the path in errors. */
   readonly path: string;
-  /** Whether the file existed when the upload began. */
+  /** This says whether the file existed when the upload began. */
   readonly exists: boolean;
-  /** If it is durable, the content is synced before it has its name; the caller syncs the directory. */
+  /** The content of a durable upload is synced before it has its name. The caller syncs the directory. */
   readonly context: Pick<FileContext, 'user' | 'metadata' | 'change' | 'durable'> & {
     readonly shared: Pick<FileContext['shared'], 'overwrites'>;
   };
 }
 
-/** Attempts when other processes create and remove the destination between two steps. */
-const MAX_ATTEMPTS = 16;
-
 /**
- * Creates or overwrites the file at the destination with the staged content. A new file appears complete; an existing
- * one keeps its inode, hard links and mode except set-id bits, unless it is a program that is running, which is replaced.
- * Returns whether the metadata was stored. Throws `aborted` after 16 attempts.
+ * Creates or overwrites the file at the destination with the staged content. A new file appears complete. An existing
+ * one keeps its inode, hard links and mode except set-id bits. A program that is running is replaced instead. Returns
+ * whether the metadata was stored. Throws `aborted` after 16 attempts.
  */
 export async function publish(staged: StagedFile, destination: Destination): Promise<boolean> {
   const steps = destination.exists ? [overwrite, create] : [create, overwrite];
@@ -46,18 +43,15 @@ export async function publish(staged: StagedFile, destination: Destination): Pro
       if (carriesMetadata !== null) return carriesMetadata;
     }
   }
-  throw new EnvdError(
-    'aborted',
-    `path was created and removed by other processes on each of ${MAX_ATTEMPTS} attempts: '${destination.path}'`,
-  );
+  throw contested(destination.path);
 }
 
-/** Null when the destination exists, or when its directory was removed meanwhile. */
+/** Returns null when the destination exists, or when its directory was removed meanwhile. */
 async function create(staged: StagedFile, destination: Destination): Promise<boolean | null> {
   const { place, context } = destination;
   const { user, change } = context;
   change.assertExpected?.(null);
-  // What comes before the offset in a new file is a hole.
+  // In a new file, a hole comes before the offset.
   const offset = typeof change.placement === 'number' ? change.placement : 0;
   await using shifted = offset > 0 ? await staged.shiftedBy(offset, user) : null;
   const made = shifted ?? staged;
@@ -80,14 +74,14 @@ async function complete(
 ): Promise<boolean> {
   // A new file has no old metadata to remove.
   const carriesMetadata = isEmpty(metadata) || (await replaceMetadata(staged.file, metadata));
-  if (change.mode !== null) await staged.setMode(change.mode);
-  // Before it is linked, so that after a crash the name never refers to missing content.
-  if (durable) await staged.sync();
+  if (change.mode !== null) await staged.file.chmod(change.mode);
+  // The sync comes before the link, so that after a crash the name never refers to missing content.
+  if (durable) await staged.file.sync();
   return carriesMetadata;
 }
 
 /**
- * Overwrites the file at the destination with `content`. Returns whether the metadata was stored; null if the
+ * Overwrites the file at the destination with `content`. Returns whether the metadata was stored, or null if the
  * destination does not exist. Throws `invalid_argument` if it is not a regular file.
  */
 export async function overwrite(content: WritableContent, destination: Destination): Promise<boolean | null> {
@@ -110,7 +104,7 @@ export async function overwrite(content: WritableContent, destination: Destinati
   }
 }
 
-/** Puts a new file in the place of a program that is running. Null when it is gone. */
+/** Replaces a program that is running by a new file. Returns null when the program is gone. */
 async function replaceProgram(staged: StagedFile, destination: Destination): Promise<boolean | null> {
   const { place, context } = destination;
   const { user, change, shared } = context;
@@ -124,7 +118,7 @@ async function replaceProgram(staged: StagedFile, destination: Destination): Pro
   });
 }
 
-/** What is at the place; null when there is nothing. */
+/** Returns the version of the file at the place, or null when there is none. */
 export async function versionAt(place: PathHandle): Promise<FileVersion | null> {
   if (place.isBelowMissing) return null;
   try {
@@ -144,14 +138,14 @@ async function openExisting({ place, context: { change } }: Destination): Promis
     return await place.openFile(constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOCTTY | append);
   } catch (error) {
     if (isSystemError(error, 'ENOENT')) return null;
-    // Replaced by a symbolic link.
+    // A symbolic link has replaced the file.
     if (!isSystemError(error, 'ELOOP')) throw error;
     await place.renew();
     return null;
   }
 }
 
-/** Everything that may fail with ENOSPC comes first, so that the old content is kept then. */
+/** Replaces the content. Everything that may fail with ENOSPC comes first, so that the old content is kept then. */
 async function replace(
   target: OpenFile,
   content: WritableContent,
@@ -195,9 +189,9 @@ async function restore(target: OpenFile, before: Stats): Promise<void> {
 }
 
 /**
- * Sets the owner before the content is written, and before set-id bits are cleared that the previous one may have set.
- * Behind a user's symbolic link the owner is kept: otherwise the link could be used to change the owner of other users'
- * files.
+ * Sets the owner. This comes before the content is written, and before set-id bits are cleared that the previous owner
+ * may have set. Behind a user's symbolic link the owner is kept, because the link could otherwise be used to change the
+ * owner of other users' files.
  */
 async function changeOwner(target: OpenFile, { context, place }: Destination): Promise<void> {
   const { uid, gid } = context.user;

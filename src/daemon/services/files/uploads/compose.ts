@@ -13,7 +13,7 @@ import { StagedFile } from './staged-file.ts';
 import type { UploadedFile } from './upload.ts';
 
 export interface ComposeRequest {
-  /** As the client sent them, in the order of concatenation. */
+  /** These are as the client sent them, in the order of concatenation. */
   readonly sourcePaths: readonly string[];
   readonly destination: string;
 }
@@ -25,9 +25,9 @@ interface Source {
 
 /**
  * Concatenates the sources into the destination, which appears atomically, then deletes them. Throws `invalid_argument`
- * for a source that is the destination or not a regular file; `not_found` for a
- * missing source; `aborted` for one that was replaced meanwhile; `no_space`. When `signal` aborts, nothing more is done: the
- * destination and the sources stay as they were or, if the destination has its name already, the sources that are left.
+ * for a source that is the destination or not a regular file, `not_found` for a missing source, `aborted` for one that
+ * was replaced meanwhile, and `no_space`. When `signal` aborts, nothing more is done. The destination and the sources
+ * then stay as they were or, if the destination has its name already, some sources are left.
  */
 export async function composeFile(
   request: ComposeRequest,
@@ -57,7 +57,7 @@ async function describeSource(path: string, lanes: Lanes): Promise<Source> {
   });
   if (!status) throw new EnvdError('not_found', `source '${path}' does not exist`);
   if (!status.isFile()) throw new EnvdError('invalid_argument', `source '${path}' is not a regular file`);
-  // It is removed at the end, when it is too late to refuse.
+  // The source is removed at the end, when it is too late to refuse.
   await aboutSource(path, async () => {
     using place = await PathHandle.open(path, false, lanes);
     await place.assertMayChange();
@@ -88,7 +88,7 @@ async function writeDestination(
   }
 }
 
-/** Status of the destination, or null. Throws `invalid_argument` if it cannot be replaced. */
+/** Returns the status of the destination, or null. Throws `invalid_argument` if it cannot be replaced. */
 async function checkDestination(
   place: PathHandle,
   shown: string,
@@ -118,12 +118,12 @@ async function assertUnchanged(path: string, file: OpenFile, status: Stats): Pro
   throw new EnvdError('aborted', `source '${path}' was replaced by another file while it was read`);
 }
 
-/** Removes the source, or the symbolic link to it, unless it was replaced: another file was not copied. */
+/** Removes the source, or the symbolic link to it, unless another file has replaced it, which was not copied. */
 async function removeSource({ path, status }: Source, lanes: Lanes): Promise<void> {
   try {
     using place = await PathHandle.open(path, false, lanes);
     await place.assertMayChange();
-    // Last, so that no look-up is between it and the removal.
+    // This check comes last, so that no look-up is between it and the removal.
     using target = await PathHandle.open(path, true, lanes);
     const now = await target.status();
     if (now && isSameFile(now, status)) await place.unlink();

@@ -7,22 +7,22 @@ import type { WriteGate } from '../../pause/write-gate.ts';
 import type { FileChange } from '../entries/file-change.ts';
 import type { FileMetadata } from '../entries/metadata.ts';
 
-/** Maximum number of overwrites waiting for the same file. */
+/** At most this many overwrites wait for the same file. */
 const MAX_OVERWRITES = 1024;
-/** Files of all uploads that have been received and not committed: each holds two descriptors. */
+/** All uploads together have at most this many uncommitted files, because each holds two descriptors. */
 const MAX_ALL_UNCOMMITTED = 2048;
 
-/** Queues, limits and counters that all uploads share. */
+/** Holds the queues, limits and counters that all uploads share. */
 export class UploadResources {
-  /** Overwrites in progress, by device and inode: contents are not mixed. */
+  /** Overwrites of a file, by device and inode, come one after the other, so that contents are not mixed. */
   readonly overwrites = new KeyedQueues('overwrite the file', MAX_OVERWRITES);
-  /** Bytes of small files that are kept in memory. */
+  /** This bounds the bytes of small files that are kept in memory. */
   readonly small = new Allowance(8 * 1024 * 1024);
-  /** Bytes kept in memory because the disk is full. */
+  /** This bounds the bytes that are kept in memory because the disk is full. */
   readonly memory = new Allowance(16 * 1024 * 1024);
   readonly uncommitted = new Allowance(MAX_ALL_UNCOMMITTED);
   readonly lanes: Lanes;
-  /** Every step that changes files passes it. */
+  /** Every step that changes files passes this gate. */
   readonly gate: WriteGate;
   readonly tally: Transfers;
 
@@ -33,15 +33,15 @@ export class UploadResources {
   }
 }
 
-/** What all files of an upload share. */
+/** Holds what all files of an upload share. */
 export interface FileContext {
   readonly user: User;
-  /** Replaces the metadata of every file. */
+  /** This replaces the metadata of every file. */
   readonly metadata: FileMetadata;
   readonly change: FileChange;
-  /** Whether to fsync(2) files and directories before returning. */
+  /** This says whether files and directories are synced, by fsync(2), before the upload returns. */
   readonly durable: boolean;
-  /** Aborts when the client disconnects. */
+  /** The signal aborts when the client disconnects. */
   readonly signal: AbortSignal;
   readonly shared: UploadResources;
 }

@@ -5,10 +5,7 @@ import type { Lanes } from '../../../linux/lanes/lanes.ts';
 import { type BytePath, displayPath, pathBuffer } from '../../../linux/paths/byte-path.ts';
 import { about } from '../../../linux/system/errno.ts';
 
-/**
- * Calls fsync(2) on these directories and all their parents, which may be new too. A clean directory costs
- * microseconds.
- */
+/** Calls fsync(2) on these directories and all their parents, which may be new too. It is cheap if nothing changed. */
 export async function syncDirectories(paths: Iterable<BytePath>, lanes: Lanes): Promise<void> {
   const synced = new Set<BytePath>();
   for (const path of paths) {

@@ -10,9 +10,9 @@ import { type FileMetadata, isEmpty, replaceMetadata } from '../entries/metadata
 const { O_WRONLY, O_TRUNC, O_APPEND, O_CREAT, O_EXCL, O_NONBLOCK, O_NOCTTY } = constants;
 
 /**
- * A file written in place, where content cannot be staged: /proc, /sys, pipes, devices, network mounts. It is opened
- * with the first batch, so that an upload that fails earlier does not truncate it. An existing file keeps its owner:
- * most are kernel interfaces, not users' files.
+ * Writes a file in place, where content cannot be staged: /proc, /sys, pipes, devices, network mounts. The file is
+ * opened with the first batch, so that an upload that fails earlier does not truncate it. An existing file keeps its
+ * owner, because most are kernel interfaces and not users' files.
  */
 export class InPlaceFile implements AsyncDisposable {
   readonly #place: PathHandle;
@@ -20,9 +20,9 @@ export class InPlaceFile implements AsyncDisposable {
   readonly #change: FileChange;
   #file: OpenFile | null = null;
   #isNew = false;
-  /** Where the next byte goes; null: at the file offset, or at the end. */
+  /** The next byte goes to this position, or, if it is null, to the file offset or the end. */
   #position: number | null;
-  /** The size to restore when the upload breaks off; null: what was written stays. */
+  /** When the upload breaks off, this size is restored. If it is null, what was written stays. */
   #sizeBefore: number | null = null;
 
   constructor(place: PathHandle, user: User, change: FileChange) {
@@ -37,7 +37,7 @@ export class InPlaceFile implements AsyncDisposable {
     if (this.#position !== null) for (const { length } of batch) this.#position += length;
   }
 
-  /** Returns whether the metadata was stored; `durable`: calls fsync(2). */
+  /** Completes the file and returns whether the metadata was stored. If `durable` is true, it calls fsync(2). */
   async commit(metadata: FileMetadata, durable: boolean): Promise<boolean> {
     const file = await this.#open();
     if (this.#isNew) await this.#changeOwner(file);
@@ -51,7 +51,7 @@ export class InPlaceFile implements AsyncDisposable {
     return carriesMetadata;
   }
 
-  /** Closes the file; undoes its creation, or what was appended, if that was not committed. */
+  /** Closes the file. If it was not committed, it undoes its creation, or what was appended. */
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#sizeBefore !== null) await this.#file?.truncate(this.#sizeBefore).catch(() => {});
     await this.#file?.close();
@@ -82,7 +82,7 @@ export class InPlaceFile implements AsyncDisposable {
     return this.#change.placement === 'whole' ? O_TRUNC : 0;
   }
 
-  /** Behind a user's link only that user's files. */
+  /** Sets the mode. Behind a user's link it does so only for that user's files. */
   async #setMode(file: OpenFile, mode: number): Promise<void> {
     const { owner } = this.#place;
     if (owner === null || owner === (await file.stat()).uid) await file.chmod(mode);
@@ -95,7 +95,7 @@ export class InPlaceFile implements AsyncDisposable {
     return file;
   }
 
-  /** A file server may refuse it (root squash); the owner is then the server's choice. */
+  /** Sets the owner. A file server may refuse that (root squash), and then chooses the owner itself. */
   async #changeOwner(file: OpenFile): Promise<void> {
     try {
       await file.chown(this.#user.uid, this.#user.gid);

@@ -4,24 +4,24 @@ import { writeFully } from '../../../linux/files/write-fully.ts';
 import { isNoSpace } from '../entries/errors.ts';
 import type { WritableContent } from './commit.ts';
 
-/** Maximum content of one file in memory, in bytes. */
+/** One file has at most this many bytes in memory. */
 const MAX_IN_MEMORY = 1024 * 1024;
 
 /**
- * Content that cannot be staged because the disk is full, in memory until it is complete and can overwrite the existing
- * file. If it grows too large, writing throws `cause`, the reason why it could not be staged.
+ * Holds content that cannot be staged because the disk is full. It stays in memory until it is complete and can
+ * overwrite the existing file. If it grows too large, writing throws `cause`, the reason why it could not be staged.
  */
 export class MemoryContent implements WritableContent, AsyncDisposable {
   readonly cause: unknown;
   readonly #memory: Allowance;
-  /** Bytes reserved of the allowance. */
+  /** This many bytes of the allowance are reserved. */
   #reserved: number;
   #batches: Buffer[] = [];
   #size = 0;
 
   /**
-   * Reserves memory for all of it: `size` bytes have been received of `length` announced ones, or of an unknown number,
-   * null. Throws `cause` if it is another error, or if they cannot be kept in memory.
+   * Reserves memory for all of the content. `size` bytes have been received of `length` announced ones, which is null
+   * if it is unknown. Throws `cause` if it has another reason, or if the content cannot be kept in memory.
    */
   constructor(size: number, length: number | null, cause: unknown, memory: Allowance) {
     const reserved = length ?? MAX_IN_MEMORY;

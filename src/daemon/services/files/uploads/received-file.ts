@@ -14,32 +14,32 @@ import { MemoryContent } from './memory-content.ts';
 import { storeSmallFile } from './small-file.ts';
 import { StagedFile } from './staged-file.ts';
 
-/** Maximum of bytes and pieces of a file that is kept in memory until its commit. */
+/** A file with at most this many bytes and pieces is kept in memory until its commit. */
 const SMALL_BYTES = 64 * 1024;
 const SMALL_PIECES = 16;
 
 interface OpenedFile {
   readonly place: PathHandle;
-  /** Whether the file existed when the upload began. */
+  /** This says whether the file existed when the upload began. */
   readonly exists: boolean;
   file: StagedFile | MemoryContent | InPlaceFile;
 }
 
 /**
- * A file of an upload, from its first byte to its commit. A small one is kept in memory and stored at once; all others
- * are staged in an unnamed file, or written in place where that is not possible. On a full disk, content that replaces a
- * file is kept in memory.
+ * Manages a file of an upload from its first byte to its commit. A small one is kept in memory and stored at once. All
+ * others are staged in an unnamed file, or written in place where that is not possible. On a full disk, content that
+ * replaces a file is kept in memory.
  */
 export class ReceivedFile implements AsyncDisposable {
   readonly path: string;
   readonly #length: number | null;
   readonly #context: FileContext;
-  /** All content so far, while the file is small; null afterwards. */
+  /** This is all content so far while the file is small. It is null afterwards. */
   #pieces: Buffer[] | null = [];
   #size = 0;
   #opened: OpenedFile | null = null;
 
-  /** `length`: announced size in bytes, or null. */
+  /** `length` is the announced size in bytes, or null. */
   constructor(path: string, length: number | null, context: FileContext) {
     this.path = path;
     this.#length = length;
@@ -55,7 +55,7 @@ export class ReceivedFile implements AsyncDisposable {
     for (const piece of batch) freeBuffer(piece);
   }
 
-  /** Prepares the commit, with all errors that can be known before it. To be called when all content has arrived. */
+  /** Prepares the commit, and throws all errors that can be known before it. Call it when all content has arrived. */
   async stage(): Promise<void> {
     const { file } = await this.#change(() => this.#open());
     if (file instanceof MemoryContent) file.complete();
@@ -66,12 +66,15 @@ export class ReceivedFile implements AsyncDisposable {
     const { durable, metadata, change } = this.#context;
     const isPlain = !durable && isEmpty(metadata) && change === REPLACE;
     const pieces = isPlain ? this.#pieces : null;
-    if (pieces && (await this.#change(() => this.#store(pieces)))) return true;
+    if (pieces) {
+      const content = pieces.length === 1 && pieces[0] ? pieces[0] : Buffer.concat(pieces);
+      if (await this.#change(() => storeSmallFile(this.path, content, this.#context))) return true;
+    }
     await this.stage();
     return this.#change(async () => this.#commitOpened(await this.#open()));
   }
 
-  /** The directory, after the commit of a durable file. */
+  /** Returns the directory, after the commit of a durable file. */
   async directoryPath(): Promise<BytePath> {
     return (await this.#open()).place.directoryPath();
   }
@@ -85,7 +88,7 @@ export class ReceivedFile implements AsyncDisposable {
     opened.place[Symbol.dispose]();
   }
 
-  /** Keeps the batch in memory if the file is small still. */
+  /** Keeps the batch in memory if the file is still small. */
   #keep(batch: readonly Buffer[], size: number): boolean {
     const pieces = this.#pieces;
     if (!pieces || this.#context.durable) return false;
@@ -100,11 +103,6 @@ export class ReceivedFile implements AsyncDisposable {
     if (!this.#pieces) return;
     this.#context.shared.small.release(this.#size);
     this.#pieces = null;
-  }
-
-  async #store(pieces: readonly Buffer[]): Promise<boolean> {
-    const content = pieces.length === 1 && pieces[0] ? pieces[0] : Buffer.concat(pieces);
-    return storeSmallFile(this.path, content, this.#context);
   }
 
   /** Opens the file, and writes what was kept in memory. */
@@ -127,7 +125,7 @@ export class ReceivedFile implements AsyncDisposable {
     const { change, user } = this.#context;
     const status = await place.status();
     if (status?.isDirectory()) throw new EnvdError('invalid_argument', `path is a directory: ${this.path}`);
-    // Checked now, before all content is received, and again when it is written.
+    // The version is checked now, before all content is received, and again when it is written.
     if (change.assertExpected) change.assertExpected(await versionAt(place));
     const inPlace = new InPlaceFile(place, user, change);
     if (status && !status.isFile()) return { place, exists: true, file: inPlace };
@@ -183,13 +181,13 @@ export class ReceivedFile implements AsyncDisposable {
     return inMemory;
   }
 
-  /** A new file has no old content to keep until its own is complete: it fails with `cause`. */
+  /** Returns memory for the content. A new file fails with `cause`, because it has no old content to keep meanwhile. */
   #memoryFor(size: number, exists: boolean, cause: unknown): MemoryContent {
     if (!exists) throw cause;
     return new MemoryContent(size, this.#length, cause, this.#context.shared.memory);
   }
 
-  /** Runs a step that changes files; translates its errors. */
+  /** Runs a step that changes files, and translates its errors. */
   async #change<T>(step: () => Promise<T>): Promise<T> {
     const { gate, lanes } = this.#context.shared;
     try {
@@ -201,7 +199,7 @@ export class ReceivedFile implements AsyncDisposable {
   }
 }
 
-/** A program that is running cannot be written to, but replaced. */
+/** Throws if the file may not be stored. A program that is running cannot be written to, but replaced. */
 async function assertMayStore(place: PathHandle, status: Stats | null): Promise<void> {
   try {
     await place.assertMayWrite(status);

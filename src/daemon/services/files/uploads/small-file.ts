@@ -4,22 +4,22 @@ import { decodeName } from '../../../linux/paths/names.ts';
 import { native } from '../../../linux/system/native.ts';
 import type { FileContext } from './context.ts';
 
-/** What storing a small file needs to know of its upload. */
+/** Holds what storing a small file needs to know of its upload. */
 export type SmallFileContext = Pick<FileContext, 'user' | 'metadata'> & {
   readonly shared: Pick<FileContext['shared'], 'lanes' | 'overwrites'>;
 };
 
 /**
  * Creates the file at the absolute `path`, whose links are followed, in one job of the thread pool, or overwrites it in
- * two: a job costs more than the system calls. A file that has metadata is not overwritten in this way. Returns false
- * when it cannot be stored in this way, for any reason; then another way has to be tried.
+ * two, because a job costs more than the system calls. It does not overwrite a file that has metadata. Returns false
+ * when the file cannot be stored in this way, for any reason. Another way must be tried then.
  */
 export async function storeSmallFile(
   path: string,
   content: Buffer,
   { user, metadata, shared: { lanes, overwrites } }: SmallFileContext,
 ): Promise<boolean> {
-  // A mount that may not answer is not entered: the result is false.
+  // A mount that may not answer is not entered. The result is then false.
   const store = (inode: string): Promise<boolean | string> =>
     native.storeFile(decodeName(path), inode, content, metadata.prefix, user.uid, user.gid);
   const lane = laneOf(bytePath(path));

@@ -1,20 +1,21 @@
 import { constants } from 'node:fs';
 import { EnvdError } from '../../../../base/errors.ts';
 import { copyContent } from '../../../linux/files/copy-content.ts';
+import { temporaryName } from '../../../linux/files/directory-writer.ts';
 import type { OpenFile } from '../../../linux/files/open-file.ts';
 import type { PathHandle } from '../../../linux/files/place.ts';
 import { writeFully } from '../../../linux/files/write-fully.ts';
-import { uniqueId } from '../../../linux/system/unique-id.ts';
 import type { User } from '../../../linux/system/users.ts';
 
 /**
- * Content in an unnamed temporary file (O_TMPFILE): other processes cannot open it, and the kernel deletes it when the
- * descriptor is closed, also after a crash. `commit` and `replaceFile` write it to its destination.
+ * Holds content in an unnamed temporary file (O_TMPFILE). Other processes cannot open it, and the kernel deletes it
+ * when the descriptor is closed, also after a crash. `publish` of commit.ts and `replaceByStaged` move or write it to
+ * its destination.
  */
 export class StagedFile implements AsyncDisposable {
   readonly file: OpenFile;
   readonly #place: PathHandle;
-  /** Temporary name in the place's directory, until it is renamed. */
+  /** This is its temporary name in the place's directory, until it is renamed. */
   #temporary: string | null;
   #size = 0;
 
@@ -25,15 +26,15 @@ export class StagedFile implements AsyncDisposable {
   }
 
   /**
-   * Opens an unnamed file in the destination's directory or its nearest existing ancestor. Null where the file system
-   * does not support O_TMPFILE.
+   * Opens an unnamed file in the destination's directory or its nearest existing ancestor. Returns null where the file
+   * system does not support O_TMPFILE.
    */
   static async open(place: PathHandle): Promise<StagedFile | null> {
     const file = await place.openUnnamed();
     return file && new StagedFile(file, place, null);
   }
 
-  /** The same under a temporary name, for file systems without O_TMPFILE. */
+  /** Opens a file under a temporary name, for file systems without O_TMPFILE. */
   static async openNamed(place: PathHandle, user: User): Promise<StagedFile> {
     await place.makeParents(user);
     const temporary = temporaryName();
@@ -41,7 +42,6 @@ export class StagedFile implements AsyncDisposable {
     return new StagedFile(await place.openFile(flags, temporary), place, temporary);
   }
 
-  /** Bytes written so far. */
   get size(): number {
     return this.#size;
   }
@@ -67,7 +67,7 @@ export class StagedFile implements AsyncDisposable {
     await copyContent(this.file, target, offset, this.#size);
   }
 
-  /** A copy whose content begins at `offset`, after a hole. */
+  /** Returns a copy whose content begins at `offset`, after a hole. */
   async shiftedBy(offset: number, user: User): Promise<StagedFile> {
     const copy = this.#temporary
       ? await StagedFile.openNamed(this.#place, user)
@@ -82,22 +82,13 @@ export class StagedFile implements AsyncDisposable {
     }
   }
 
-  /** Flushes the content to storage, fsync(2). */
-  async sync(): Promise<void> {
-    await this.file.sync();
-  }
-
-  async setMode(mode: number): Promise<void> {
-    await this.file.chmod(mode);
-  }
-
-  /** Links it at the destination, owned by `user`. Throws EEXIST when the name exists. */
+  /** Links the file at the destination, owned by `user`. Throws EEXIST when the name exists. */
   async publish(user: User): Promise<void> {
     if (this.#temporary) await this.replace(user);
     else await this.#place.publish(this.file, user);
   }
 
-  /** Replaces the destination by it. Throws `aborted` when another process has replaced the temporary name. */
+  /** Replaces the destination by the file. Throws `aborted` when another process has replaced the temporary name. */
   async replace(user: User): Promise<void> {
     if (this.#temporary) {
       await this.file.chown(user.uid, user.gid);
@@ -122,9 +113,4 @@ export class StagedFile implements AsyncDisposable {
     await this.file.close();
     if (this.#temporary) await this.#place.unlink(this.#temporary).catch(() => {});
   }
-}
-
-/** Does not contain the file's name, so that it never exceeds NAME_MAX. */
-function temporaryName(): string {
-  return `.envd-${uniqueId()}`;
 }

@@ -7,19 +7,19 @@ import type { FileContext } from './context.ts';
 import { syncDirectories } from './durability.ts';
 import { ReceivedFile } from './received-file.ts';
 
-/** One file of an upload. */
+/** Describes one file of an upload. */
 export interface UploadPart {
-  /** As the client sent it. */
+  /** This is as the client sent it. */
   readonly path: string;
-  /** Announced size in bytes, or null. */
+  /** This is the announced size in bytes, or null. */
   readonly length: number | null;
-  /** All of it, in batches that belong to the reader. */
+  /** This is the whole content, in batches that belong to the reader. */
   readonly content: AsyncIterable<Buffer[]>;
 }
 
 export interface UploadContext extends FileContext {
   readonly defaultWorkdir: string | null;
-  /** Whether files may be committed only after the last part has been received, which verifies a digest. */
+  /** If this is true, files may be committed only after the last part has been received, which verifies a digest. */
   readonly verified: boolean;
 }
 
@@ -31,8 +31,8 @@ export interface UploadedFile {
 }
 
 /**
- * Maximum number of uncommitted files of an upload; beyond it, and beyond that of all uploads, they are committed early.
- * Each holds two descriptors, its own and its directory's.
+ * An upload has at most this many uncommitted files. Beyond this limit, and that of all uploads together, they are
+ * committed early. Each holds two descriptors, its own and its directory's.
  */
 const MAX_UNCOMMITTED = 256;
 const TOO_MANY_WITH_DIGEST = [
@@ -45,9 +45,9 @@ const TOO_MANY_UNCOMMITTED = [
 ] as const;
 
 /**
- * Receives all files, then commits them: an upload that is interrupted changes nothing, unless files were committed
+ * Receives all files, then commits them. So an upload that is interrupted changes nothing, unless files were committed
  * early. Throws `invalid_argument` for a duplicate path (earlier files are committed), a directory, invalid metadata or
- * too many files with a digest; `resource_exhausted`; `no_space`; `unavailable` while the file system is frozen.
+ * too many files with a digest, `resource_exhausted`, `no_space`, and `unavailable` while the file system is frozen.
  */
 export async function upload(
   parts: AsyncIterable<UploadPart>,
@@ -72,7 +72,7 @@ class UploadBatch implements AsyncDisposable {
   readonly #context: UploadContext;
   readonly #paths = new Set<string>();
   #received: ReceivedFile[] = [];
-  /** How many of them are counted in `shared.uncommitted`. */
+  /** This many of them are counted in `shared.uncommitted`. */
   #counted = 0;
 
   constructor(context: UploadContext) {
@@ -94,13 +94,13 @@ class UploadBatch implements AsyncDisposable {
     else await this.#commitEarly(TOO_MANY_UNCOMMITTED);
   }
 
-  /** Commits the files that were received before a duplicate. */
+  /** Commits the files that were received before a duplicate, and throws. */
   async #refuse(path: string): Promise<never> {
     if (!this.#context.verified) await this.commit();
     throw new EnvdError('invalid_argument', `path was sent more than once: '${path}'`);
   }
 
-  /** Commits what was received; throws the given error if nothing may be committed before the end. */
+  /** Commits what was received. If nothing may be committed before the end, it throws the given error. */
   async #commitEarly([kind, message]: readonly [ErrorKind, string]): Promise<void> {
     if (this.#context.verified) throw new EnvdError(kind, message);
     await this.commit();

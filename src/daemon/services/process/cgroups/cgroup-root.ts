@@ -3,14 +3,14 @@ import { EnvdError, isSystemError } from '../../../../base/errors.ts';
 import { lockCgroup } from '../../../linux/cgroups/cgroup-lock.ts';
 import { Cgroup } from '../../../linux/cgroups/cgroup2.ts';
 
-/** What a later program of this process continues with. */
+/** A later program of this process continues with this state. */
 export interface CgroupRootState {
   readonly path: string;
-  /** The descriptor that holds the lock. */
+  /** This descriptor holds the lock. */
   readonly lock: number;
 }
 
-/** The cgroup above those of the workload. A daemon locks it: two would freeze, and end, each other's processes. */
+/** Locks the cgroup above those of the workload. Otherwise two daemons would freeze and end each other's processes. */
 export class CgroupRoot implements Disposable {
   readonly path: string;
   readonly #lock: number;
@@ -20,14 +20,14 @@ export class CgroupRoot implements Disposable {
     this.#lock = lock;
   }
 
-  /** The root of an earlier program of this process, whose lock its descriptor keeps. */
+  /** Returns the root of an earlier program of this process. The descriptor of that program keeps the lock. */
   static continueFrom({ path, lock }: CgroupRootState): CgroupRoot {
     return new CgroupRoot(path, lock);
   }
 
   /**
-   * Makes and locks the first of `paths` that no other daemon has locked. Throws `failed_precondition` when there is none,
-   * and when one is not in a writable cgroup v2 hierarchy.
+   * Makes and locks the first of `paths` that no other daemon has locked. Throws `failed_precondition` when all are
+   * locked, and when one is not in a writable cgroup v2 hierarchy.
    */
   static take(paths: readonly string[]): CgroupRoot {
     for (const path of paths) {
@@ -38,7 +38,7 @@ export class CgroupRoot implements Disposable {
     throw new EnvdError('failed_precondition', text);
   }
 
-  /** For a later program of this process; the descriptor stays this object's. */
+  /** Returns the state for a later program of this process. The descriptor stays this object's. */
   get state(): CgroupRootState {
     return { path: this.path, lock: this.#lock };
   }

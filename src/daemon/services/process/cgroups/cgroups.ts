@@ -8,20 +8,20 @@ import { refuseUnwritable } from './cgroup-root.ts';
 
 const CONTROLLERS = ['cpu', 'io', 'memory', 'pids'];
 const MIB = 1024 * 1024;
-/** Interval between checks whether the cgroups are empty, in milliseconds. */
+/** At this interval it is checked whether the cgroups are empty, in milliseconds. */
 const POLL_MS = 10;
 
-/** Shares of what is scarce, relative to each other and to cgroups beside them; the kernel's default is 100. */
+/** Shares of CPU time or I/O are relative to each other and to neighboring cgroups, whose default is 100. */
 export interface Weights {
   readonly user: number;
   readonly ptys: number;
 }
 
-/** Limits of what the clients' processes take of the guest. */
+/** Limits what the clients' processes take of the guest. */
 export interface WorkloadLimits {
-  /** The most processes and threads in each of the cgroups; null: 40 % of what the kernel allows. */
+  /** Each of the cgroups has at most this many processes and threads. Null means 40 % of what the kernel allows. */
   readonly maxTasks: number | null;
-  /** The most memory, in bytes, of all of them together; null: all but 128 MiB, or an eighth if that is less. */
+  /** All together take at most this much memory, in bytes. Null means all but 128 MiB or an eighth, if that is less. */
   readonly maxMemory: number | null;
   readonly cpuWeights: Weights;
   readonly ioWeights: Weights;
@@ -35,17 +35,17 @@ export const DEFAULT_LIMITS: WorkloadLimits = {
   ioWeights: { user: 10, ptys: 50 },
 };
 
-/** Memory limit of the workload, in bytes; the rest is reserved for the system and the daemon. */
+/** Returns the memory limit of the workload, in bytes. The rest is reserved for the system and the daemon. */
 function workloadMemory(total: number): number {
   return Math.floor(total - Math.min(total / 8, 128 * MIB));
 }
 
-/** The largest value of pids.max. Source: PID_MAX_LIMIT, include/linux/threads.h. */
+/** pids.max takes no larger value. Source: PID_MAX_LIMIT, include/linux/threads.h. */
 const MOST_TASKS = 4_194_304;
 
 /**
- * Processes and threads that each of the cgroups may have: a fork bomb in one leaves some to the other and to the system.
- * Source: proc_sys_kernel(5).
+ * Returns how many processes and threads each of the cgroups may have. A fork bomb in one leaves some to the other and
+ * to the system. Source: proc_sys_kernel(5).
  */
 function defaultTasks(): number {
   const limits = ['threads-max', 'pid_max'].map((name) =>
@@ -54,12 +54,12 @@ function defaultTasks(): number {
   return Math.floor(0.4 * Math.min(...limits));
 }
 
-/** The cgroups that the clients' processes run in: `ptys` for terminals, `user` for all others. */
+/** Manages the cgroups that the clients' processes run in: `ptys` for terminals, `user` for all others. */
 export class WorkloadCgroups implements Disposable {
-  /** Null without cgroup v2, as is `ptys`. */
+  /** Both cgroups are null without cgroup v2. */
   readonly user: Cgroup | null;
   readonly ptys: Cgroup | null;
-  /** Whether the memory controller is enabled for the cgroups below. */
+  /** This says whether the memory controller is enabled for the cgroups below. */
   readonly accountsMemory: boolean;
   readonly #limits: WorkloadLimits;
 
@@ -67,14 +67,14 @@ export class WorkloadCgroups implements Disposable {
     this.user = user;
     this.ptys = ptys;
     this.#limits = limits;
-    // For the peak memory of each process and whether the OOM killer ended it.
+    // The controller reports the peak memory of each process, and whether the OOM killer ended it.
     const enabled = this.all().map((cgroup) => cgroup.enableControllers(['memory']));
     this.accountsMemory = enabled.every((controllers) => controllers.length > 0);
   }
 
   /**
-   * Creates both below `root`, with the limits that the available controllers support; null means no cgroups.
-   * Throws `failed_precondition` when `root` is not in a writable cgroup v2 hierarchy.
+   * Creates both below `root`, with the limits that the available controllers support. If `root` is null, there are no
+   * cgroups. Throws `failed_precondition` when `root` is not in a writable cgroup v2 hierarchy.
    */
   static create(root: string | null, limits: WorkloadLimits = DEFAULT_LIMITS): WorkloadCgroups {
     if (root === null) return new WorkloadCgroups(null, null, limits);
@@ -93,17 +93,17 @@ export class WorkloadCgroups implements Disposable {
     limited(root, kind, this.#limits).enableControllers(['memory']);
   }
 
-  /** Whether the number of tasks is limited: not without the controller `pids`. */
+  /** Tells whether the number of tasks is limited, which needs the controller `pids`. */
   get limitsTasks(): boolean {
     return this.all().length > 0 && this.all().every((cgroup) => cgroup.has('pids.max'));
   }
 
-  /** Both cgroups; empty without cgroups. */
+  /** Returns both cgroups, or an empty list without cgroups. */
   all(): Cgroup[] {
     return [this.user, this.ptys].filter((cgroup) => cgroup !== null);
   }
 
-  /** The cgroups of single processes. */
+  /** Returns the cgroups of single processes. */
   leaves(): Cgroup[] {
     return this.all().flatMap((cgroup) => cgroup.children());
   }
@@ -116,7 +116,7 @@ export class WorkloadCgroups implements Disposable {
     }
   }
 
-  /** Resolves when no process is left in them. Polls, because not all of them are children of the daemon. */
+  /** Resolves when no process is left in them. It polls, because not all of them are children of the daemon. */
   async emptied(): Promise<void> {
     while (this.all().some((cgroup) => cgroup.populated())) await delay(POLL_MS);
   }
@@ -126,7 +126,7 @@ export class WorkloadCgroups implements Disposable {
     for (const cgroup of this.all()) for (const leaf of cgroup.children()) leaf.remove();
   }
 
-  /** Removes empty cgroups; those of processes that outlive the daemon remain. */
+  /** Removes empty cgroups. Those of processes that outlive the daemon remain. */
   [Symbol.dispose](): void {
     for (const cgroup of this.all().filter((each) => each.exists())) {
       for (const leaf of cgroup.children()) leaf.remove();
@@ -135,14 +135,14 @@ export class WorkloadCgroups implements Disposable {
   }
 }
 
-/** Enables controllers top-down: a cgroup can only enable those that its parent has enabled for it. */
+/** Enables controllers from the top down, because a cgroup can enable only those that its parent has enabled for it. */
 function enableControllers(root: Cgroup): void {
   const parent = new Cgroup(dirname(root.path));
   if (parent.exists()) enableControllers(parent);
   root.enableControllers(CONTROLLERS);
 }
 
-/** Its own files of a controller appear when the cgroup above it has enabled that. */
+/** Makes the root and sets its limits. A controller's files appear only when the cgroup above has enabled it. */
 function prepareRoot(root: string, limits: WorkloadLimits): void {
   const cgroup = Cgroup.create(root);
   enableControllers(cgroup);
@@ -157,7 +157,7 @@ function limited(root: string, kind: 'user' | 'ptys', limits: WorkloadLimits): C
   return cgroup;
 }
 
-/** Of each alone, and of both together. */
+/** Limits the memory of one cgroup. It is called for each, and for the root above both. */
 function limitMemory(cgroup: Cgroup, { maxMemory }: WorkloadLimits): Cgroup {
   const memory = String(maxMemory ?? workloadMemory(totalmem()));
   cgroup.setLimit('memory.high', memory);

@@ -4,24 +4,24 @@ import { Cgroup, type CpuTime } from '../../../linux/cgroups/cgroup2.ts';
 import { removeCgroups } from '../../../linux/cgroups/remove-cgroups.ts';
 import { relationsOf, signalGroup } from '../../../linux/system/signals.ts';
 
-/** How many processes are looked at in a turn of the event loop: each takes some 40 µs. */
+/** At most this many processes are looked up in a turn of the event loop. */
 const LOOKS = 64;
 
 /**
- * Delay of the first attempt to remove leaves, in milliseconds: the kernel detaches a task shortly after it has been
- * reaped, and a removal takes time that would compete with the next start. It is made by the event loop, for which it
- * takes no longer than asking another thread, and for so many at most.
+ * Leaves are removed for the first time after this delay, in milliseconds. The kernel detaches a task shortly after it
+ * has been reaped, and an earlier removal would compete with the next start. The event loop removes at most `AT_ONCE`
+ * leaves itself, which is as fast as asking another thread.
  */
 const FIRST_MS = 10;
 const AT_ONCE = 16;
 /**
- * First and last interval between further attempts, in milliseconds; it doubles while some are not empty. A leaf may stay
- * populated by background children.
+ * Further attempts follow at intervals from the first to the last of these, in milliseconds. The interval doubles while
+ * some leaves are not empty, because background children may stay in a leaf.
  */
 const FIRST_SWEEP_MS = 20;
 const LAST_SWEEP_MS = 10_000;
 
-/** Kernel's figures for a process and all below it; null when not reported. */
+/** Holds the kernel's figures for a process and all below it. A figure is null when the kernel does not report it. */
 export interface TreeUsage {
   readonly peakMemoryBytes: number | null;
   readonly outOfMemory: boolean | null;
@@ -30,7 +30,7 @@ export interface TreeUsage {
 
 const UNKNOWN: TreeUsage = { peakMemoryBytes: null, outOfMemory: null, cpu: null };
 
-/** The cgroup of one process and all its descendants, in whatever session. */
+/** Manages the cgroup of one process and all its descendants, in whatever session. */
 export class Leaf {
   readonly #cgroup: Cgroup;
   readonly #leaves: Leaves;
@@ -40,7 +40,7 @@ export class Leaf {
     this.#leaves = leaves;
   }
 
-  /** Its path; the directory exists once a process has been started in it. */
+  /** Returns the path of the cgroup, which exists once a process has been started in it. */
   get path(): string {
     return this.#cgroup.path;
   }
@@ -51,8 +51,8 @@ export class Leaf {
   }
 
   /**
-   * Signals a process group if a process of it is in here: its id may be that of another group by now. Looks at a few processes
-   * in each turn of the event loop. Throws the reason when `caller` aborts.
+   * Signals a process group if a process of it is in this cgroup, because its id may be that of another group by now.
+   * It looks up a few processes in each turn of the event loop. Throws the reason when `caller` aborts.
    */
   async signalGroup(group: number, signal: number, caller: AbortSignal): Promise<void> {
     if (!signalGroup(group, 0)) return;
@@ -66,8 +66,8 @@ export class Leaf {
   }
 
   /**
-   * `withCpu`: for a process that is no child, as only the parent is told its CPU time.
-   * Figures that cannot be read (for example without a free descriptor) are null: the end event must not fail.
+   * Returns the figures. `withCpu` asks for the CPU time, too, which only the parent of a process is told otherwise.
+   * Figures that cannot be read, for example without a free descriptor, are null, because the end event must not fail.
    */
   usage(withCpu: boolean): TreeUsage {
     try {
@@ -82,13 +82,13 @@ export class Leaf {
     }
   }
 
-  /** Removes it once the last process in it has ended. */
+  /** Removes the cgroup once the last process in it has ended. */
   release(): void {
     this.#leaves.release(this.#cgroup);
   }
 }
 
-/** What a later program of this process needs to know. */
+/** A later program of this process needs this state. */
 export interface LeavesState {
   readonly count: number;
   readonly released: readonly string[];
@@ -98,38 +98,36 @@ export interface LeavesState {
 export class Leaves implements Disposable {
   readonly accountsMemory: boolean;
   #count = 0;
-  /** Before the first attempt. */
+  /** These wait for the first attempt to remove them. */
   readonly #fresh: Cgroup[] = [];
-  /** Before further ones. */
+  /** These wait for further attempts. */
   readonly #released = new Set<string>();
   #isDisposed = false;
   #timer: NodeJS.Timeout | null = null;
-  /** Delay of the scheduled sweep, in milliseconds. */
+  /** The scheduled sweep has this delay, in milliseconds. */
   #nextMs = Number.POSITIVE_INFINITY;
 
   constructor(accountsMemory: boolean) {
     this.accountsMemory = accountsMemory;
   }
 
-  /**
-   * A leaf below `parent`, to be created by a start. Its name has the daemon's pid, unlike leaves of earlier daemons.
-   */
+  /** Names a leaf below `parent`, which a start creates. The daemon's pid tells it from leaves of earlier daemons. */
   create(parent: Cgroup): Leaf {
     this.#count += 1;
     return new Leaf(parent.child(`${process.pid}-${this.#count}`), this);
   }
 
-  /** The leaf of a process of an earlier program. */
+  /** Returns the leaf of a process of an earlier program. */
   existing(path: string): Leaf {
     return new Leaf(new Cgroup(path), this);
   }
 
-  /** Number of the last leaf, and the paths of those that are released and not removed. */
+  /** Returns the number of the last leaf, and the paths of those that are released and not removed. */
   get state(): LeavesState {
     return { count: this.#count, released: [...this.#released] };
   }
 
-  /** Continues for an earlier program of this process; the table releases what no process of it runs in. */
+  /** Continues for an earlier program of this process. The launcher releases leaves in which no process runs. */
   continueFrom({ count }: LeavesState): void {
     this.#count = count;
   }
@@ -139,7 +137,7 @@ export class Leaves implements Disposable {
     if (this.#fresh.length === 1) setTimeout(() => this.#removeFresh(), FIRST_MS).unref();
   }
 
-  /** Stops sweeping; `WorkloadCgroups` removes the remaining empty leaves. */
+  /** Stops sweeping. `WorkloadCgroups` removes the remaining empty leaves. */
   [Symbol.dispose](): void {
     this.#isDisposed = true;
     if (this.#timer) clearTimeout(this.#timer);

@@ -12,37 +12,40 @@ import { ManagedProcess } from './process.ts';
 import type { ProcessState, RecordedState } from './process-state.ts';
 import type { ProcessRecord } from './records.ts';
 
-/** A process of an earlier daemon. */
+/** Describes a process of an earlier daemon. */
 export type EarlierProcess = RecordedState & {
-  /** Key of its kept output. */
+  /** This is the key of its kept output. */
   readonly output: string;
 };
 
-/** What an earlier daemon has left: by its state in an upgrade, by its records after a crash. Descriptors are this program's. */
+/**
+ * Describes what an earlier daemon has left. It comes from its state in an upgrade, and from its records after a crash.
+ * The descriptors are this program's.
+ */
 export interface EarlierProcesses {
   readonly processes: readonly EarlierProcess[];
-  /** Descriptors of kept output, by key. */
+  /** These are the descriptors of kept output, by key. */
   readonly outputs: ReadonlyMap<string, number>;
-  /** What was read from a pipe when the daemon was killed, and the key of the kept output that lacks it; or null. */
+  /** This was read from a pipe when the daemon was killed. `output` is the key of the kept output that lacks it. */
   readonly inFlight: { readonly output: string; readonly read: LeftBytes } | null;
-  /** Read ends of pipes whose processes have ended and whose background children may write to. */
+  /** These are read ends of pipes whose processes have ended, and to which background children may still write. */
   readonly drains: readonly number[];
-  /** Null after a crash. */
+  /** This is null after a crash. */
   readonly leaves: LeavesState | null;
-  /** Cgroups of starts that were under way. */
+  /** These are the cgroups of starts that were under way. */
   readonly starting: ReadonlySet<string>;
 }
 
-/** All processes as they are handed over to a later program: one at a time, as together their input may be large. */
+/** Holds all processes as they are handed over, one at a time, because together their input may be large. */
 export interface ProcessesSnapshot {
   readonly processes: Iterable<RecordedState>;
   readonly drains: readonly number[];
-  /** Descriptor of the kept output; null: it cannot be handed over. */
+  /** This is the descriptor of the kept output, or null if that cannot be handed over. */
   readonly memory: number | null;
   readonly leaves: LeavesState;
 }
 
-/** Restores the output of each process in the order in which they end, running ones first; closes the kept output. */
+/** Restores the output of each process, running ones first, others in the order of their ends. Closes the kept output. */
 export function* outputsOf(
   { processes, outputs, inFlight }: EarlierProcesses,
   newOutput: () => Output,
@@ -83,7 +86,7 @@ export function takeOverProcess(
   return new EndedProcess({ ...last, end }, output, record, channels);
 }
 
-/** Writes what of these bytes has not been written. */
+/** Writes those of these bytes that have not been written. */
 function writeRest(output: Output, { stream: number, offset, bytes }: LeftBytes): void {
   const stream = STREAMS[number];
   const rest = stream && bytes.subarray(output.totals[stream] - offset);

@@ -6,26 +6,26 @@ import { type KeptConfig, shortened } from './process-config.ts';
 import type { ProcessState, RecordedState } from './process-state.ts';
 import type { ProcessRecord } from './records.ts';
 
-/** The state of a process that has ended. */
+/** This is the state of a process that has ended. */
 export type LastState = ProcessState & { readonly end: EndEvent };
 
-/** A process that has ended, for clients that connect later. There may be thousands: what is not needed is dropped. */
+/** Holds a process that has ended, for clients that connect later. It keeps little, because there may be thousands. */
 export class EndedProcess {
   readonly pid: number;
   readonly tag: string | null;
   readonly startId: string | null;
-  /** What was asked for, as far as a repeated start needs it. */
+  /** This is what was asked for, as far as a repeated start needs it. */
   readonly config: KeptConfig;
   readonly end: EndEvent;
-  /** When the end event was appended, by `monotonicMs`. */
+  /** The end event was appended at this time, by `monotonicMs`. */
   readonly endedAt: number;
   readonly #last: LastState;
   readonly #output: Output;
   readonly #record: ProcessRecord;
-  /** Null: no process holds its output open. */
+  /** This is null if no process holds the output open. */
   #held: Channels | null;
 
-  /** `output` has the end event; what `channels` read is discarded, and others may hold them open. */
+  /** `output` must have the end event. What `channels` read is discarded, but other processes may hold them open. */
   constructor(last: LastState, output: Output, record: ProcessRecord, channels: Channels) {
     this.config = shortened(last.config);
     this.#last = { ...last, config: this.config };
@@ -34,16 +34,19 @@ export class EndedProcess {
     this.#record = record;
     const isHeld = Object.values(channels.ends).some((descriptor) => descriptor !== null);
     this.#held = isHeld ? channels : null;
-    if (isHeld) void channels.closed.then(() => this.#released());
+    if (isHeld)
+      void channels.closed.then(() => {
+        this.#held = null;
+      });
     record.keep(this);
   }
 
-  /** A reader of the start event and the end event; with `from`, the kept output from these offsets on comes between. */
+  /** Returns a reader of the start event and the end event. With `from`, the kept output from there on is in between. */
   read(from: Offsets | null): Reader {
     return this.#output.read(this.pid, from);
   }
 
-  /** Whether a reader has not taken all output. */
+  /** Tells whether a reader has not taken all output. */
   get hasUnread(): boolean {
     return this.#output.hasUnread;
   }
@@ -55,17 +58,13 @@ export class EndedProcess {
     else void this.#held.closed.then(() => this.#record.drop());
   }
 
-  /** Its state for the next daemon. */
+  /** Returns the state for the next daemon. */
   get state(): ProcessState {
     return { ...this.#last, ends: this.#held?.ends ?? NO_ENDS };
   }
 
-  /** Its state with the key of its record, for a later program of this process. */
+  /** Returns the state with the key of its record, for a later program of this process. */
   get stateWithRecord(): RecordedState {
     return { ...this.state, record: this.#record.key };
-  }
-
-  #released(): void {
-    this.#held = null;
   }
 }

@@ -5,26 +5,26 @@ import type { EndedProcess } from './ended.ts';
 import type { ManagedProcess } from './process.ts';
 import { keptOf, type ProcessConfig, shortened } from './process-config.ts';
 
-/** How long clients can connect to a process after its end, in milliseconds. */
+/** Clients can connect to a process for this time after its end, in milliseconds. */
 const RETENTION_MS = 30_000;
-/** Those that end within this time are forgotten together, in milliseconds: a timer for each would cost more than all else of it. */
+/** Ends within this time, in milliseconds, are forgotten together, because a timer for each would be expensive. */
 const TOGETHER_MS = 100;
 
-/** How a client names a process. */
+/** A client names a process by its pid or by a tag. */
 export type Selector = { readonly pid: number } | { readonly tag: string };
 
 type AnyProcess = ManagedProcess | EndedProcess;
 
-/** The processes that clients can name, by their pids and by the ids of their starts. */
+/** Finds the processes that clients can name, by their pids and by the ids of their starts. */
 export class KnownProcesses {
   readonly #running = new Map<number, ManagedProcess>();
   readonly #retained = new Map<number, EndedProcess>();
-  /** Those that have ended, also when their pid belongs to a later process, in the order of their ends. */
+  /** This has the ended processes in the order of their ends, even if their pid belongs to a later process. */
   readonly #ended = new Set<EndedProcess>();
-  /** By idempotency key: starts under way, running processes, and those that have ended. */
+  /** This has starts under way, running processes and those that have ended, by idempotency key. */
   readonly #starts = new Map<string, Promise<AnyProcess>>();
 
-  /** In the order of their start. */
+  /** Returns the running processes in the order of their start. */
   get running(): ManagedProcess[] {
     return [...this.#running.values()];
   }
@@ -33,17 +33,17 @@ export class KnownProcesses {
     return [...this.#retained.values(), ...this.#running.values()];
   }
 
-  /** A running process. Throws `not_found`. */
+  /** Returns a running process. Throws `not_found`. */
   find(selector: Selector): ManagedProcess {
     return pick(this.#running, selector) ?? notFound(selector);
   }
 
-  /** A running process, or one that ended less than 30 s ago. Throws `not_found`. */
+  /** Returns a running process, or one that ended less than 30 s ago. Throws `not_found`. */
   findRetained(selector: Selector): AnyProcess {
     return pick(this.#running, selector) ?? pick(this.#retained, selector) ?? notFound(selector);
   }
 
-  /** What was started with this id, or is being started. */
+  /** Returns what was started with this id, or is being started. */
   startedWith(startId: string): Promise<AnyProcess> | undefined {
     return this.#starts.get(startId);
   }
@@ -65,7 +65,7 @@ export class KnownProcesses {
     });
   }
 
-  /** Keeps a process that has ended until 30 s after its end. To be called in the order in which processes end. */
+  /** Keeps a process that has ended until 30 s after its end. Call it in the order in which processes end. */
   retire(process: EndedProcess): void {
     this.#retained.set(process.pid, process);
     if (process.startId !== null) this.#starts.set(process.startId, Promise.resolve(process));
@@ -79,7 +79,7 @@ export class KnownProcesses {
     setTimeout(() => this.#forget(last), Math.max(0, dueMs)).unref();
   }
 
-  /** Forgets those that had ended until then, by `monotonicMs`. */
+  /** Forgets the processes that had ended until then, by `monotonicMs`. */
   #forget(last: number): void {
     for (const process of this.#ended) {
       if (process.endedAt > last) {
@@ -103,7 +103,7 @@ export function requireSameCommand({ pid, startId, config }: AnyProcess, wanted:
   );
 }
 
-/** The latest process, when several have the same tag. */
+/** Returns the process. If several have the same tag, it is the latest. */
 function pick<P extends AnyProcess>(processes: ReadonlyMap<number, P>, selector: Selector): P | undefined {
   if ('pid' in selector) return processes.get(selector.pid);
   return [...processes.values()].findLast((process) => process.tag === selector.tag);
@@ -114,7 +114,7 @@ function notFound(selector: Selector): never {
   throw new EnvdError('not_found', `process with ${what} not found`);
 }
 
-/** The pid may already belong to a later process. */
+/** Removes a process from a map, unless its pid already belongs to a later one. */
 function remove<P extends AnyProcess>(processes: Map<number, P>, process: P): void {
   if (processes.get(process.pid) === process) processes.delete(process.pid);
 }

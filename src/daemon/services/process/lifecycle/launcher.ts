@@ -22,21 +22,21 @@ import { type LaunchPlace, launchPlanned, type Plan, type StartRequest } from '.
 /** Processes with this tag run outside the cgroups that a freeze stops. */
 const SYSTEM_TAG = '_system';
 
-/** A start with the time after which the process is killed, in milliseconds; null: never. */
+/** Describes a start with the time after which the process is killed, in milliseconds. Null means never. */
 export type Starting = StartRequest & { readonly deadlineMs: number | null };
 
 export interface LauncherOptions {
-  /** Time until a started program must run, in seconds. */
+  /** A started program must run within this time, in seconds. */
   readonly startTimeout: number;
-  /** Output that is kept of each process for clients that reconnect, in bytes. */
+  /** This much output of each process is kept for clients that reconnect, in bytes. */
   readonly historyBytes: number;
-  /** Bounds what waits for slow readers. */
+  /** This bounds what waits for slow readers. */
   readonly unread: Unread;
 }
 
-/** Makes processes: new ones, and those of an earlier daemon. It owns what they share. */
+/** Makes new processes, and takes over those of an earlier daemon. It owns what they share. */
 export class Launcher implements Disposable {
-  /** Bytes of output of all processes, by stream. */
+  /** This counts the bytes of output of all processes, by stream. */
   readonly written: Record<OutputStream, number> = { stdout: 0, stderr: 0, pty: 0 };
   readonly #place: LaunchPlace;
   readonly #cgroups: WorkloadCgroups;
@@ -55,7 +55,7 @@ export class Launcher implements Disposable {
     this.#records = new ProcessRecords(records, this.#store.memory, this.#poller);
   }
 
-  /** Resolves when the records of all processes would survive a kill now, after a second at most; null: they would. */
+  /** Resolves when all records would survive a kill now, after a second at most. It is null if they would already. */
   get recorded(): Promise<void> | null {
     return this.#records.kept;
   }
@@ -65,13 +65,13 @@ export class Launcher implements Disposable {
     return launchPlanned(request, this.#place, (plan) => this.#launchPlan(request, plan));
   }
 
-  /** What all processes share, for a later program of this process. `used`: descriptors that processes use. */
+  /** Returns what all processes share, for a later program. `used` has the descriptors that processes use. */
   stateBeside(used: ReadonlySet<number | null>): Omit<ProcessesSnapshot, 'processes'> {
     const drains = this.#poller.descriptors.filter((descriptor) => !used.has(descriptor));
     return { drains, memory: this.#store.memory.descriptor, leaves: this.#leaves.state };
   }
 
-  /** Continues with the processes of an earlier daemon, in the order in which they end; kills those that it was about to start. */
+  /** Continues with an earlier daemon's processes, in the order of their ends. Kills those that it was about to start. */
   *takeOver(earlier: EarlierProcesses): Generator<ManagedProcess | EndedProcess> {
     if (earlier.leaves) this.#leaves.continueFrom(earlier.leaves);
     for (const descriptor of earlier.drains) this.#poller.read(descriptor, () => {}).discard();
@@ -86,7 +86,7 @@ export class Launcher implements Disposable {
     }
   }
 
-  /** Removes no more cgroups. */
+  /** Stops removing cgroups. */
   [Symbol.dispose](): void {
     this.#leaves[Symbol.dispose]();
   }

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { EnvdError } from '../../../../base/errors.ts';
 import { requirePathLength } from '../../../linux/paths/paths.ts';
 
-/** The command that a client asked for, as List shows it. */
+/** Holds the command that a client asked for, as List shows it. */
 export interface ProcessConfig {
   readonly command: string;
   readonly args: readonly string[];
@@ -10,14 +10,12 @@ export interface ProcessConfig {
   readonly cwd: string | null;
 }
 
-/**
- * The longest argument, and the longest variable with its name, in bytes. Source: MAX_ARG_STRLEN, which counts the NUL, in
- * linux/binfmts.h.
- */
+/** An argument, or a variable with its name, has at most this many bytes: MAX_ARG_STRLEN (linux/binfmts.h) less the NUL. */
 const MAX_ARGUMENT_BYTES = 131_071;
 /**
- * The most bytes of all arguments and variables, each with its NUL and a pointer: three quarters of 8 MiB, whatever the limit
- * of the stack is. Source: execve(2), "Limits on size of arguments and environment".
+ * All arguments and variables together have at most this many bytes, each with its NUL and a pointer. The limit is
+ * three quarters of 8 MiB, whatever the limit of the stack is. Source: execve(2), "Limits on size of arguments and
+ * environment".
  */
 const MAX_ARGUMENTS_BYTES = 6 * 1024 * 1024;
 const POINTER_BYTES = 8;
@@ -42,18 +40,18 @@ export function requireExecutable({ command, args, environment, cwd }: ProcessCo
     add(`variable '${name}'`, Buffer.byteLength(name) + 1 + Buffer.byteLength(environment[name] ?? ''));
 }
 
-/** A command as it is kept while its process runs, and for 30 s after that. */
+/** Holds a command as it is kept while its process runs, and for 30 s after that. */
 export interface KeptConfig extends ProcessConfig {
-  /** Null if it is whole. Otherwise the digest of the whole one, or empty if nobody asks for that. */
+  /** This is null if the command is whole, or else the digest of the whole one. It is empty if nobody needs it. */
   readonly digest: string | null;
 }
 
-/** How much is kept of the program with its arguments, of the variables, and of the directory, in characters. */
+/** This many characters are kept of the program with its arguments, of the variables, and of the directory. */
 const KEPT_LENGTH = 1024;
 
 /**
- * What List shows of a command: of each of its parts the first KiB, and how long the rest is. `isRepeatable`: whether
- * later starts are compared with it.
+ * Returns what List shows of a command. Of each of its parts that is the first KiB, and how long the rest is.
+ * `isRepeatable` says whether later starts are compared with it.
  */
 export function keptOf(config: ProcessConfig, isRepeatable: boolean): KeptConfig {
   const { command, args, environment, cwd } = config;
@@ -72,7 +70,7 @@ export function keptOf(config: ProcessConfig, isRepeatable: boolean): KeptConfig
   };
 }
 
-/** What is kept of a command when its process has ended: enough to tell whether a repeated start asks for the same one. */
+/** Returns what is kept when the process has ended: enough to tell whether a repeated start has the same command. */
 export function shortened(config: KeptConfig): KeptConfig {
   if (config.digest === null) return config;
   return { command: '', args: [], environment: {}, cwd: null, digest: config.digest };
@@ -84,7 +82,7 @@ function isShort(texts: readonly string[]): boolean {
   return length <= KEPT_LENGTH;
 }
 
-/** The first texts, the last of them cut, and one that tells how much is left out. */
+/** Returns the first texts, cuts the last of them, and adds one that says how much is left out. */
 function firstOf(texts: readonly string[]): string[] {
   const shown: string[] = [];
   let left = KEPT_LENGTH;
@@ -99,7 +97,7 @@ function firstOf(texts: readonly string[]): string[] {
   return [...shown, `… (${rest.length} more, ${bytes} bytes)`];
 }
 
-/** The start of a text and its length. It is copied, because V8's part of a string keeps all of it. */
+/** Returns the start of a text and its length. It copies the start, because a substring in V8 keeps the whole text. */
 function start(text: string, length: number): string {
   if (text.length <= length) return text;
   return `${Buffer.from(text.slice(0, length))}… (${Buffer.byteLength(text)} bytes)`;

@@ -2,33 +2,30 @@ import type { Logger } from 'pino';
 import type { EndEvent } from '../output/events.ts';
 import type { ProcessConfig } from './process-config.ts';
 
-/** Told when processes start and end. */
+/** An observer is told when processes start and end. */
 export interface ProcessObserver {
-  /** `config`: what was started; it gets into the log only where that was asked for. */
+  /** `config` is what was started. It gets into the log only where that was asked for. */
   started(process: ObservedProcess, config: ProcessConfig): void;
   ended(process: ObservedProcess, end: EndEvent): void;
 }
 
-/** A process, without its environment. */
+/** Describes a process without its environment. */
 export interface ObservedProcess {
   readonly pid: number;
   readonly tag: string | null;
-  /** The name of its user; null: an earlier daemon has started it. */
+  /** This is the name of its user. It is null if an earlier daemon has started the process. */
   readonly user: string | null;
 }
 
-/** The most characters of a tag, which clients choose. */
+/** Clients choose tags, so the log shows at most this many characters of one. */
 const TAG_LENGTH = 128;
-/** The most bytes of a program and its arguments, together. */
+/** The log shows at most this many bytes of a program and its arguments together. */
 const COMMAND_BYTES = 4096;
-/** What a terminal acts upon, or shows as nothing or in another order. */
+/** A terminal acts upon these characters, or shows them as nothing or in another order. */
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\u2028\u2029]/u;
 const MICROS = 1000;
 
-/**
- * Logs a line when a process starts and one when it ends. `logArguments`: the first with the program and its arguments,
- * which may have secrets.
- */
+/** Logs starts and ends of processes. With `logArguments` it logs programs and arguments, which may have secrets. */
 export function processLog(
   logger: Logger,
   { logArguments }: { readonly logArguments: boolean },
@@ -58,7 +55,7 @@ function identity({ pid, tag, user }: ObservedProcess) {
   return { pid, ...(tag !== null && { tag: tag.slice(0, TAG_LENGTH) }), ...(user !== null && { user }) };
 }
 
-/** The first `COMMAND_BYTES` of the program and its arguments; `cut`: how many of these are not whole. */
+/** Returns the first `COMMAND_BYTES` of the program and its arguments. `cut` says how many of these are not whole. */
 function commandOf({ command, args }: ProcessConfig) {
   const all = [command, ...args];
   const shown: string[] = [];
@@ -73,7 +70,7 @@ function commandOf({ command, args }: ProcessConfig) {
   return { command: shown, ...(whole < all.length && { cut: all.length - whole }) };
 }
 
-/** The start of a text, at most `limit` bytes, with `\\u{1b}` for what cannot be seen. An empty text counts as a byte. */
+/** Returns at most `limit` bytes of a text, with `\\u{1b}` for invisible characters. An empty text counts as a byte. */
 function visible(text: string, limit: number): { start: string; bytes: number; isWhole: boolean } {
   let start = '';
   let bytes = 1;

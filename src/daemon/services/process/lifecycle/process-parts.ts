@@ -6,21 +6,21 @@ import type { KeptConfig } from './process-config.ts';
 import type { ProcessState } from './process-state.ts';
 import type { ProcessRecord } from './records.ts';
 
-/** What a process is made of; `channels` already feeds `output`. */
+/** Holds what a process is made of. `channels` already feeds `output`. */
 export interface ProcessParts {
   readonly config: KeptConfig;
   readonly tag: string | null;
   readonly startId: string | null;
-  /** When its deadline kills it, by `monotonicMs`; null: never. */
+  /** The deadline kills it at this time, by `monotonicMs`. Null means never. */
   readonly deadlineAt: number | null;
   readonly spawned: Spawned;
   readonly channels: Channels;
   readonly output: Output;
-  /** Its cgroup; null without cgroups. */
+  /** This is its cgroup, or null without cgroups. */
   readonly leaf: Leaf | null;
-  /** What a program that comes after a crash finds of it. */
+  /** A program that comes after a crash finds the process by this record. */
   readonly record: ProcessRecord;
-  /** What it has been through in an earlier program; null: this one has started it. */
+  /** This is its past in an earlier program, or null if this program has started it. */
   readonly past: ProcessPast | null;
 }
 

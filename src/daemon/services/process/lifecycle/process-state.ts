@@ -3,44 +3,44 @@ import type { ChannelEnds, Channels } from '../output/channels.ts';
 import type { EndEvent, Offsets } from '../output/events.ts';
 import { type KeptConfig, keptOf } from './process-config.ts';
 
-/** A process as the next daemon continues with it. */
+/** Describes a process as the next daemon continues with it. */
 export interface ProcessState {
   readonly pid: number;
   readonly config: KeptConfig;
   readonly tag: string | null;
-  /** The idempotency key that it was started with, or null. */
+  /** It was started with this idempotency key, or with none if it is null. */
   readonly startId: string | null;
   readonly kind: Channels['kind'];
   readonly ends: ChannelEnds;
-  /** Null once it has exited. */
+  /** This is null once the process has exited. */
   readonly pidfd: number | null;
   readonly isChild: boolean;
-  /** The path of its cgroup, or null. */
+  /** This is the path of its cgroup, or null. */
   readonly leaf: string | null;
-  /** When its deadline kills it, by `monotonicMs`; null: never. */
+  /** The deadline kills it at this time, by `monotonicMs`. Null means never. */
   readonly deadlineAt: number | null;
   readonly totals: Offsets;
-  /** Its number in the kept output. */
+  /** The kept output has the process under this number. */
   readonly number: number;
-  /** Accepted input that has not been written, or null. */
+  /** This is accepted input that has not been written, or null. */
   readonly unwritten: Buffer | null;
   readonly isInputClosed: boolean;
   readonly isKilled: boolean;
   readonly isExpired: boolean;
-  /** How it has exited; null: not yet. */
+  /** This is null until the process has exited. */
   readonly exit: ProcessExit | null;
-  /** Its last event, and when that was appended, by `monotonicMs`; null and 0: not yet. */
+  /** This is the last event, which was appended at `endedAt`, by `monotonicMs`. Before that they are null and 0. */
   readonly end: EndEvent | null;
   readonly endedAt: number;
 }
 
-/** A state with the key of its record; undefined: it has none. */
+/** This is a state with the key of its record. Undefined means that it has none. */
 export type RecordedState = ProcessState & { readonly record?: string | undefined };
 
-/** The state as JSON can represent it: the input in base64. */
+/** This is the state as JSON can represent it, with the input in base64. */
 export type EncodedProcess = Omit<ProcessState, 'unwritten'> & { readonly unwritten: string };
 
-/** What a program may read: earlier versions tell neither the pidfd nor whether it is their child. */
+/** A program may read this state. Earlier versions have neither the pidfd nor `isChild`. */
 export type ReadProcess = Omit<EncodedProcess, 'pidfd' | 'isChild' | 'config'> &
   Partial<Pick<EncodedProcess, 'pidfd' | 'isChild'>> & {
     /** Earlier versions keep the whole command, and no digest. */
@@ -51,7 +51,7 @@ export function encodeProcess(state: ProcessState): EncodedProcess {
   return { ...state, unwritten: state.unwritten?.toString('base64') ?? '' };
 }
 
-/** A state of this version or an earlier one, with the descriptors for which `own` has numbers of this program. */
+/** Decodes a state of this version or an earlier one. `own` maps its descriptors to those of this program. */
 export function decodeProcess(
   { config, ends, pidfd = null, isChild = true, unwritten, ...state }: ReadProcess,
   own: (descriptor: number) => number,
@@ -66,7 +66,7 @@ export function decodeProcess(
   };
 }
 
-/** The state with other numbers of its descriptors. */
+/** Returns the state with other numbers for its descriptors. */
 export function withDescriptors<State extends Pick<ProcessState, 'ends' | 'pidfd'>>(
   state: State,
   renumber: (descriptor: number) => number,

@@ -15,21 +15,22 @@ import type { ProcessParts } from './process-parts.ts';
 import type { ProcessState, RecordedState } from './process-state.ts';
 import type { ProcessRecord } from './records.ts';
 
-/** How long the end event waits for background children that hold the pipes open, in milliseconds. Not after a kill. */
+/** The end event waits this long, in milliseconds, for children that hold the pipes open, except after a kill. */
 const PIPE_HOLD_MS = 2000;
-/** Interval between attempts to kill the whole tree at a deadline, in milliseconds. */
+/** At a deadline, attempts to kill the whole tree are this far apart, in milliseconds. */
 const RETRY_MS = 100;
 
 /**
- * `running`: it takes input and signals. `exiting`: it had exited when its start was told, and its exit is told in the same
- * turn of the event loop. `reaped`: its output is being delivered. `ended`: an `EndedProcess` is in its place.
+ * In `running` it takes input and signals. In `exiting` it had exited when its start was reported, and its exit is
+ * reported in the same turn of the event loop. In `reaped` its output is being delivered. In `ended` an `EndedProcess`
+ * replaces it.
  */
 type Phase = 'running' | 'exiting' | 'reaped' | 'ended';
 
-/** A process from its start to its end. */
+/** Manages a process from its start to its end. */
 export class ManagedProcess {
   readonly pid: number;
-  /** What was asked for, as far as it is kept. */
+  /** This is what was asked for, as far as it is kept. */
   readonly config: KeptConfig;
   readonly tag: string | null;
   readonly startId: string | null;
@@ -66,7 +67,7 @@ export class ManagedProcess {
     void input?.closed.then(() => this.#keep());
     this.ended = spawned.exit.then((exit) => this.#finish(exit));
     if (this.#deadlineAt !== null) this.#expireAfter(Math.max(0, this.#deadlineAt - monotonicMs()));
-    // Otherwise its first record is that of its end, which comes before its client is told anything.
+    // A process that has ended is recorded only at its end, before its client is told anything.
     if (!spawned.isOver) this.#keep();
   }
 
@@ -76,23 +77,23 @@ export class ManagedProcess {
   get isTerminal(): boolean {
     return this.#channels.kind === 'terminal';
   }
-  /** Whether its end follows in this turn of the event loop, unless others hold its output open. */
+  /** Tells whether its end follows in this turn of the event loop, unless others hold its output open. */
   get isExiting(): boolean {
     return this.#phase !== 'running';
   }
 
   /**
-   * A reader of the start event and all further events; with `from`, the kept output from these offsets on comes first. With
-   * `deadlineMs`, it ends with `deadline_exceeded` when the deadline kills the process. Throws `invalid_argument` for an
-   * offset that has not been reached.
+   * Returns a reader of the start event and all further events. With `from`, the kept output from these offsets on
+   * comes first. With `deadlineMs`, the reader ends with `deadline_exceeded` when the deadline kills the process.
+   * Throws `invalid_argument` for an offset that has not been reached.
    */
   read(from: Offsets | null, deadlineMs: number | null = null): Reader {
     return this.#output.read(this.pid, from, deadlineMs);
   }
 
   /**
-   * Resolves when the input has been accepted. Throws `failed_precondition` when the process has no such input or it is closed, and
-   * the reason when `signal` aborts.
+   * Resolves when the input has been accepted. Throws `failed_precondition` when the process has no such input or it is
+   * closed, and the reason when `signal` aborts.
    */
   async write(kind: 'stdin' | 'pty', bytes: Uint8Array, signal: AbortSignal): Promise<void> {
     if (this.isTerminal !== (kind === 'pty')) {
@@ -105,7 +106,7 @@ export class ManagedProcess {
     throw new EnvdError('failed_precondition', `${name} of process ${this.pid} is closed`);
   }
 
-  /** Throws `failed_precondition` for a terminal; its input ends with the byte 0x04 instead. */
+  /** Closes stdin. Throws `failed_precondition` for a terminal, whose input ends with the byte 0x04 instead. */
   closeStdin(): void {
     if (this.isTerminal) {
       const text = 'is a terminal and cannot be closed: send the byte 0x04 (end of transmission)';
@@ -121,8 +122,8 @@ export class ManagedProcess {
   }
 
   /**
-   * Kills the process and all its descendants; without cgroups, its process group. False when only the process group
-   * could be signalled, because no descriptor was free to read the cgroup.
+   * Kills the process and all its descendants or, without cgroups, its process group. Returns false when it could
+   * signal only the process group, because no descriptor was free to read the cgroup.
    */
   kill(): boolean {
     try {
@@ -145,23 +146,23 @@ export class ManagedProcess {
     this.#output.release();
   }
 
-  /** Whether a reader has not taken all output. */
+  /** Tells whether a reader has not taken all output. */
   get hasUnread(): boolean {
     return this.#output.hasUnread;
   }
 
-  /** Reads no more output, and records its whole state for a program that comes after this one. */
+  /** Reads no more output, and records the whole state for a program that comes after this one. */
   handOver(): void {
     this.#output.hold();
     this.#record.keep({ state: this.stateWithRecord });
   }
 
-  /** Its whole state with the key of its record, for a later program of this process. */
+  /** Returns the whole state with the key of its record, for a later program of this process. */
   get stateWithRecord(): RecordedState {
     return { ...this.state, unwritten: this.#channels.input?.unwritten ?? null, record: this.#record.key };
   }
 
-  /** Its state for a program that comes after a crash: without input that has not been written, which changes too often. */
+  /** Returns the state for a program that comes after a crash, without unwritten input, which changes too often. */
   get state(): ProcessState {
     const { pid, config, tag, startId } = this;
     const { kind, ends, input } = this.#channels;
@@ -183,15 +184,16 @@ export class ManagedProcess {
     };
   }
 
-  /** Signals the whole process group; succeeds also when that has just ended. Throws the reason when `caller` aborts. */
+  /** Signals the process group, and succeeds also when that has just ended. Throws the reason when `caller` aborts. */
   async signal(signal: number, caller: AbortSignal): Promise<void> {
-    // After the process has been reaped its process group id may be reused by another group. Others reap a stranger.
+    // The kernel may give the id of a reaped process to another group. A process that is not our child may have been
+    // reaped.
     const mayBeGone = this.#phase !== 'running' || !this.#isChild;
     if (mayBeGone && this.#leaf) await this.#leaf.signalGroup(this.pid, signal, caller);
     else this.signalGroup(signal);
   }
 
-  /** Signals the process group by its id, without a look at whose it is. */
+  /** Signals the process group by its id, without a check of whose it is. */
   signalGroup(signal: number): void {
     if (this.#phase === 'ended') return;
     if (signal === SIGKILL) this.#isKilled = true;
@@ -208,12 +210,12 @@ export class ManagedProcess {
     this.#leaf.signal(signal);
   }
 
-  /** Records its state, which has changed. */
+  /** Records the state, which has changed. */
   #keep(): void {
     if (this.#phase !== 'ended') this.#record.keep(this);
   }
 
-  /** Kills it at its deadline, also when the client that set it has disconnected. */
+  /** Kills the process at its deadline, even if the client that set it has disconnected. */
   #expireAfter(milliseconds: number): void {
     this.#deadline = setTimeout(() => {
       this.#isExpired = true;
@@ -228,7 +230,7 @@ export class ManagedProcess {
     this.#pidfd = null;
     const turn = setImmediate(() => this.#keep());
     const isHeld = await this.#channels.drained();
-    // Most end at once.
+    // Most processes end at once, and need no record of this state.
     if (!isHeld) clearImmediate(turn);
     else if (!this.#isKilled) await within(PIPE_HOLD_MS, this.#channels.closed, () => {});
     return this.#end(exit);

@@ -5,12 +5,12 @@ import type { SharedMemory } from '../../../linux/memory/shared-memory.ts';
 import type { PipePoller } from '../../../linux/processes/pipe-ends.ts';
 import { encodeProcess, type ProcessState, type ReadProcess } from './process-state.ts';
 
-/** The longest time that a start waits for the service manager, in milliseconds. */
+/** A start waits at most this long for the service manager, in milliseconds. */
 const KEPT_MS = 1000;
 
 /**
- * A record about a start under way, a process, the kept output, or what is read from pipes. Of a process its descriptors are
- * those of the record; `output`: key of the record with its kept output.
+ * Describes a start under way, a process, the kept output, or what is read from pipes. The descriptors of a process are
+ * those of its record. `output` is the key of the record with its kept output.
  */
 export type ProcessRecordContent =
   | { readonly about: 'starting'; readonly leaf: string | null }
@@ -18,13 +18,13 @@ export type ProcessRecordContent =
   | { readonly about: 'reads'; readonly output: string }
   | ({ readonly about: 'process'; readonly output: string } & Omit<ReadProcess, 'ends' | 'pidfd'>);
 
-/** Records of all processes, for a program that comes after a crash. */
+/** Records all processes, for a program that comes after a crash. */
 export class ProcessRecords {
   readonly #store: RecordStore;
-  /** Key of the record with the kept output. */
+  /** This is the key of the record with the kept output. */
   readonly #output: string;
 
-  /** `memory`: the kept output; `poller`: what it reads from pipes is kept until it is in the kept output. */
+  /** `memory` holds the kept output. What `poller` reads from pipes is recorded until it is in the kept output. */
   constructor(store: RecordStore, memory: SharedMemory, { inFlight }: PipePoller) {
     this.#store = store;
     const output = store.record();
@@ -33,26 +33,26 @@ export class ProcessRecords {
     if (inFlight) set(store.record(), { about: 'reads', output: output.key }, { ...inFlight });
   }
 
-  /** The record of a process that is about to be started, in that cgroup. */
+  /** Returns the record of a process that is about to be started in this cgroup. */
   starting(leaf: string | null): ProcessRecord {
     const record = this.#store.record();
     if (this.#store.isActive && leaf !== null) set(record, { about: 'starting', leaf });
     return new ProcessRecord(record, this.#output);
   }
 
-  /** The record of a process of an earlier program; undefined: it has none. */
+  /** Returns the record of a process of an earlier program. `key` is undefined if it has none. */
   existing(key: string | undefined): ProcessRecord {
     return new ProcessRecord(this.#store.record(key), this.#output);
   }
 
-  /** Resolves when the records would survive a kill now, after a second at most; null: they would. */
+  /** Resolves when the records would survive a kill now, after a second at most. It is null if they would already. */
   get kept(): Promise<void> | null {
     const { taken } = this.#store;
     return taken && within(KEPT_MS, taken, () => {});
   }
 }
 
-/** The record of one process. */
+/** Records the state of one process. */
 export class ProcessRecord {
   readonly #record: KeptRecord;
   readonly #output: string;
@@ -67,12 +67,12 @@ export class ProcessRecord {
     return this.#record.key;
   }
 
-  /** Keeps the state of the process, until it has its last one. */
+  /** Keeps the state of the process. The last state is kept once. */
   keep(process: { readonly state: ProcessState }): void {
     if (this.#isLast || !this.#record.isKept) return;
     const { state } = process;
     const { ends, pidfd } = state;
-    // JSON leaves out what is undefined: V8 copies a whole object faster than the rest of one.
+    // JSON leaves out what is undefined. V8 copies a whole object faster than all but some of its properties.
     const without = { ends: undefined, pidfd: undefined };
     const content = { ...encodeProcess(state), ...without, about: 'process', output: this.#output } as const;
     this.#isLast = state.end !== null && Object.values(ends).every((end) => end === null);

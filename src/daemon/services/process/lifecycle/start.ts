@@ -13,28 +13,28 @@ import type { ProcessConfig } from './process-config.ts';
 const BASH = '/bin/bash';
 const SH = '/bin/sh';
 
-/** What a client asks to start. */
+/** Describes what a client asks to start. */
 export interface StartRequest {
   readonly config: ProcessConfig;
   readonly user: User;
   readonly tag: string | null;
-  /** Null for pipes. */
+  /** This is null for pipes. */
   readonly terminal: TerminalSize | null;
-  /** False makes stdin /dev/null. Without effect on a terminal. */
+  /** If this is false, stdin is /dev/null. It has no effect on a terminal. */
   readonly stdin: boolean;
-  /** Idempotency key of the client, or null; see `ProcessTable.start`. */
+  /** This is the client's idempotency key, or null; see `ProcessTable.start`. */
   readonly startId: string | null;
-  /** Throws when nobody waits for the start any more: a search for the program ends then. */
+  /** Throws when nobody waits for the start any more, so that a search for the program ends. */
   readonly throwIfAborted?: () => void;
 }
 
-/** A complete launch except for its cgroup. */
+/** This is a complete launch except for its cgroup. */
 export type Plan = Omit<Launch, 'cgroup' | 'limitMs'>;
 
-/** Where a start is planned. */
+/** Holds what planning a start needs besides the request. */
 export interface LaunchPlace {
   readonly guest: Guest;
-  /** The daemon's PATH. */
+  /** This is the daemon's PATH. */
   readonly path: string;
   readonly lanes: Lanes;
 }
@@ -57,10 +57,7 @@ async function planLaunch(request: StartRequest, { guest, path, lanes }: LaunchP
   return { file, args: [config.command, ...config.args], environment, cwd, user };
 }
 
-/**
- * Plans and launches a start, and what `otherPlan` has in place of a plan that fails. Throws the first error for which that
- * has nothing.
- */
+/** Plans and launches a start. When a plan fails, it tries the one that `otherPlan` returns, or throws its error. */
 export async function launchPlanned<T>(
   request: StartRequest,
   place: LaunchPlace,
@@ -76,8 +73,9 @@ export async function launchPlanned<T>(
 }
 
 /**
- * In `/`, when no directory was asked for and the user's home is missing; /bin/sh, when there is no /bin/bash. Otherwise
- * throws the error, with the interpreter that the file needs.
+ * Returns a plan that replaces a failed one. It starts in `/` when no directory was asked for and the user's home is
+ * missing, and it starts /bin/sh when there is no /bin/bash. Otherwise it throws the error, with the interpreter that
+ * the file needs.
  */
 async function otherPlan(
   error: unknown,

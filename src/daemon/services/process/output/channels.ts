@@ -9,20 +9,19 @@ import type { OutputStream } from './events.ts';
 import type { Output } from './output.ts';
 import { STREAMS } from './output-store.ts';
 
-/** What connects the daemon with a process: three pipes or a terminal. Output goes to the `Output` of the process. */
+/** Connects the daemon with a process, by three pipes or a terminal. Output goes to the `Output` of the process. */
 export interface Channels {
   readonly kind: 'pipes' | 'terminal';
-  /** The input, or null when there is none. */
+  /** This is null when there is no input. */
   readonly input: InputQueue | null;
-  /** Resolves when no process holds the output open. A terminal is hung up at the end of its process, whoever holds it. */
+  /** Resolves when no process holds the output open. A terminal is hung up when its process ends, whoever holds it. */
   readonly closed: Promise<void>;
-  /** The descriptors that are open. */
   readonly ends: ChannelEnds;
   setPaused(paused: boolean): void;
   /**
-   * To be called once, when the process has been reaped. Resolves when everything written until then has been read, with
-   * whether a process holds the output open; a paused channel delays that. A boolean instead of a promise: that has
-   * happened already.
+   * Reads everything that was written until now, and tells whether a process still holds the output open. Call it once,
+   * when the process has been reaped. The result is a promise if that takes time, for instance while the channel is
+   * paused.
    */
   drained(): boolean | Promise<boolean>;
   /** Throws `failed_precondition` where there is no terminal. */
@@ -31,7 +30,7 @@ export interface Channels {
   discard(): void;
 }
 
-/** The daemon's descriptors of the channels of a process; null: closed. */
+/** Holds the daemon's descriptors of the channels of a process. A descriptor is null when it is closed. */
 export interface ChannelEnds {
   readonly stdin: number | null;
   readonly stdout: number | null;
@@ -43,14 +42,14 @@ export interface ChannelEnds {
 
 export const NO_ENDS: ChannelEnds = { stdin: null, stdout: null, stderr: null, master: null, slave: null };
 
-/** The channels of a process that an earlier program has started; of a terminal that is closed, pipes that are closed. */
+/** Returns the channels of a process that an earlier program has started. A closed terminal becomes closed pipes. */
 export function takeOverChannels(ends: ChannelEnds, poller: PipePoller, output: Output): Channels {
   const { master, slave } = ends;
   if (master === null || slave === null) return new PipeChannels(ends, poller, output, true);
   return new TerminalChannels(new Terminal(readStream('pty', master, poller, output, true), slave));
 }
 
-/** Starts a process on pipes; without `withStdin` its input is /dev/null. */
+/** Starts a process on pipes. Without `withStdin` its input is /dev/null. */
 export async function openPipes(
   launch: Launch,
   withStdin: boolean,
@@ -62,7 +61,7 @@ export async function openPipes(
     const ends = { ...NO_ENDS, ...pipes };
     return { spawned, channels: new PipeChannels(ends, poller, output, !spawned.isOver) };
   } catch (error) {
-    // Nobody would know about it.
+    // Nobody would know about the process.
     if (!spawned.isOver) signalGroup(spawned.pid, SIGKILL);
     const beingRead = poller.descriptors;
     for (const pipe of Object.values(pipes)) if (pipe !== null && !beingRead.includes(pipe)) closeSync(pipe);
@@ -91,7 +90,7 @@ export async function openTerminal(
   }
 }
 
-/** Passes what is read from a descriptor on to `output`; with `isWatched` false only after `ReadEnd.read`. */
+/** Passes what is read on to `output`. If `isWatched` is false, it reads only when `ReadEnd.read` is called. */
 function readStream(
   stream: OutputStream,
   descriptor: number,
@@ -109,7 +108,7 @@ class PipeChannels implements Channels {
   readonly #stdout: ReadEnd | null;
   readonly #stderr: ReadEnd | null;
 
-  /** `isWatched` false: the process has ended, and `drained` is called next. */
+  /** `isWatched` is false if the process has ended and `drained` is called next. */
   constructor(
     { stdin, stdout, stderr }: ChannelEnds,
     poller: PipePoller,
@@ -177,7 +176,7 @@ class TerminalChannels implements Channels {
     this.#terminal.setPaused(paused);
   }
 
-  // At once: it is less than the window of a reader.
+  // A terminal is drained at once, because it holds less than the window of a reader.
   drained(): boolean {
     this.#terminal.drain();
     return false;

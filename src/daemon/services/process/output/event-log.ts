@@ -1,55 +1,58 @@
 import type { ProcessEvent } from './events.ts';
 
-/** One event of a process. */
+/** Holds one event of a process. */
 export interface LogEntry {
   readonly event: ProcessEvent;
-  /** Cost of this event and all before it, in bytes. */
+  /** This is the cost of this event and all before it, in bytes. */
   readonly position: number;
 }
 
-/** A position in the log. */
+/** Marks a position in the log. */
 export interface LogCursor {
-  /** Number of the next event. */
+  /** This is the number of the next event. */
   readonly next: number;
-  /** Cost of all events before it, in bytes. */
+  /** This is the cost of all events before it, in bytes. */
   readonly position: number;
 }
 
 interface Batch {
-  /** The limit that it was taken with, in bytes. */
+  /** The batch was taken with this limit, in bytes. */
   readonly bytes: number;
   readonly from: number;
   readonly events: readonly ProcessEvent[];
   readonly end: LogCursor;
 }
 
-/** Least number of forgotten entries that are spliced off at once. */
+/** At least this many forgotten entries are cut off at once. */
 const CUT_LENGTH = 64;
 
 /**
- * The events of a process that a reader still needs, numbered from 0. An array instead of a linked list: a first node
- * that has been promoted to V8's old generation would keep all following nodes alive until a full garbage collection.
+ * Holds the events of a process that a reader still needs, numbered from 0. It is an array because of V8's garbage
+ * collection: an old first node of a linked list would keep all following nodes alive until a full collection.
  */
 export class EventLog {
   readonly #entries: (LogEntry | null)[] = [];
-  /** Number of the first element of `#entries`; `#first`: number of the first entry that has not been forgotten. */
+  /** `#base` is the number of the first element of `#entries`. `#first` is that of the first one not forgotten. */
   #base = 0;
   #first = 0;
   #position = 0;
-  /** The last batch taken with each limit: readers of a codec have the same one. Not a Map, whose `clear` makes a table. */
+  /**
+   * This has the last batch taken with each limit, because readers of one codec take the same batch. It is an array,
+   * because `clear` of a Map allocates a table.
+   */
   readonly #recent: Batch[] = [];
 
-  /** Number of the next event to be appended. */
+  /** Returns the number of the next event to be appended. */
   get end(): number {
     return this.#base + this.#entries.length;
   }
 
-  /** After the last event. */
+  /** Returns the position after the last event. */
   get endPlace(): LogCursor {
     return { next: this.end, position: this.#position };
   }
 
-  /** Cost of all events so far, in bytes. */
+  /** Returns the cost of all events so far, in bytes. */
   get position(): number {
     return this.#position;
   }
@@ -60,14 +63,14 @@ export class EventLog {
     this.#entries.push({ event, position: this.#position });
   }
 
-  /** The entry with that number; null when it is forgotten or not yet appended. */
+  /** Returns the entry with this number, or null when it is forgotten or not yet appended. */
   at(number: number): LogEntry | null {
     return this.#entries[number - this.#base] ?? null;
   }
 
   /**
-   * The events from `place` on that begin within `bytes`, and the position after them. Readers at the same place get
-   * the same array, so that its encoding can be shared.
+   * Returns the events from `place` on that begin within `bytes`, and the position after them. Readers at the same
+   * place get the same array, so that its encoding can be shared.
    */
   take({ next, position }: LogCursor, bytes: number): { events: readonly ProcessEvent[]; end: LogCursor } {
     const index = this.#recent.findIndex((batch) => batch.bytes === bytes);
@@ -91,7 +94,7 @@ export class EventLog {
     this.#entries.length = this.#recent.length = 0;
   }
 
-  /** Drops all entries before that number. */
+  /** Drops all entries before this number. */
   forget(before: number): void {
     for (; this.#first < before; this.#first++) this.#entries[this.#first - this.#base] = null;
     const forgotten = this.#first - this.#base;

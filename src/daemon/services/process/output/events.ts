@@ -4,26 +4,26 @@ import type { TreeUsage } from '../cgroups/leaf.ts';
 
 export type OutputStream = 'stdout' | 'stderr' | 'pty';
 
-/** Bytes of each stream since the start of the process. */
+/** Counts the bytes of each stream since the start of the process. */
 export type Offsets = Readonly<Record<OutputStream, number>>;
 
-/** Bytes as the process wrote them. */
+/** Holds bytes as the process wrote them. */
 export interface OutputEvent {
   readonly type: 'output';
   readonly stream: OutputStream;
   readonly bytes: Buffer;
-  /** Offset of the first byte in its stream. */
+  /** This is the offset of the first byte in its stream. */
   readonly offset: number;
 }
 
 export interface StartEvent {
   readonly type: 'start';
   readonly pid: number;
-  /** Offsets at which the following output begins; null when the reader does not resume. */
+  /** The following output begins at these offsets. They are null when the reader does not resume. */
   readonly offsets: Offsets | null;
 }
 
-/** Output that a resuming reader asked for and that is no longer kept. */
+/** Says that output which a resuming reader asked for is no longer kept. */
 export interface GapEvent {
   readonly type: 'gap';
   readonly from: Offsets;
@@ -32,38 +32,38 @@ export interface GapEvent {
 
 export type EndReason = 'exited' | 'signaled' | 'deadline' | 'out of memory' | 'unknown';
 
-/** Counters since the start of the daemon. */
+/** Counts what has happened since the daemon started. */
 export interface ProcessCounts {
   started: number;
   readonly ended: Record<EndReason, number>;
-  /** In bytes, by stream. */
+  /** This counts bytes, by stream. */
   readonly output: Record<OutputStream, number>;
 }
 
 /**
- * CPU time of the process and of its children that it has waited for, or, after a crash of the daemon, of the whole
- * tree; peak memory of the whole tree.
+ * Holds the CPU time of the process and of its children that it has waited for, or, after a crash of the daemon, of the
+ * whole tree. The peak memory is that of the whole tree.
  */
 export interface ResourceUsage {
   readonly userMicros: number;
   readonly systemMicros: number;
-  /** Null when the kernel does not report it. */
+  /** This is null when the kernel does not report it. */
   readonly peakMemoryBytes: number | null;
 }
 
-/** How a process ended. `status` and `error` have Go's wording, which clients match. */
+/** Describes how a process ended. `status` and `error` have Go's wording, which clients match. */
 export interface EndEvent {
   readonly type: 'end';
-  /** -1 when a signal ended it. */
+  /** This is -1 when a signal ended it. */
   readonly exitCode: number;
-  /** False when a signal ended it. */
+  /** This is false when a signal ended it. */
   readonly exited: boolean;
-  /** `exit status 0`, `signal: killed`. */
+  /** It reads like `exit status 0` or `signal: killed`. */
   readonly status: string;
-  /** The status, or null after exit status 0. */
+  /** This is the status, or null after exit status 0. */
   readonly error: string | null;
   readonly reason: EndReason;
-  /** The name of the signal that ended it, or null. */
+  /** This is the name of the signal that ended it, or null. */
   readonly signal: string | null;
   readonly usage: ResourceUsage;
 }
@@ -71,8 +71,8 @@ export interface EndEvent {
 export type ProcessEvent = StartEvent | GapEvent | OutputEvent | EndEvent;
 
 /**
- * `expired`: the deadline killed it. `tree`: usage of the process and all below it, or null; its CPU time counts, if it
- * is told.
+ * Returns the end event. `expired` says that the deadline killed the process. `tree` holds the usage of the process and
+ * all below it. Its CPU time, if known, replaces that of `exit`.
  */
 export function endEvent(exit: ProcessExit, expired: boolean, tree: TreeUsage | null): EndEvent {
   const { code, signal } = exit;
@@ -91,7 +91,7 @@ export function endEvent(exit: ProcessExit, expired: boolean, tree: TreeUsage | 
   };
 }
 
-/** `unknown`: the process was the child of a daemon that has crashed, and the kernel does not tell how it ended. */
+/** Returns `unknown` if a daemon that has crashed was the parent, and the kernel does not say how the process ended. */
 function reasonOf({ code, signal }: ProcessExit): EndReason {
   if (signal !== null) return 'signaled';
   return code === null ? 'unknown' : 'exited';

@@ -1,25 +1,25 @@
 import type { GapEvent, Offsets, OutputEvent, OutputStream, ProcessEvent, StartEvent } from './events.ts';
 import { type Block, HEAD_BYTES, type OutputStore, RECORD_HEAD_BYTES, STREAMS } from './output-store.ts';
 
-/** The last output of a process, for readers that reconnect; bounded in bytes, including overhead. */
+/** Keeps the last output of a process, for readers that reconnect. It is bounded in bytes, including overhead. */
 export class History implements Disposable {
   readonly #store: OutputStore;
-  /** The number of the process in the store. */
+  /** The store knows the process by this number. */
   readonly process: number;
-  /** In order; output is appended to the last one. */
+  /** The blocks are in order, and output is appended to the last one. */
   readonly #blocks: Block[] = [];
-  /** Has the bytes of all streams; null before the first output. */
+  /** The slot has the bytes of all streams. It is null before the first output. */
   #slot: number | null = null;
   #sequence = 0;
-  /** Where the next byte goes, and the end of the last block. */
+  /** The next byte goes to `#at`, and the last block ends at `#end`. */
   #at = 0;
   #end = 0;
-  /** The place and the stream of the last record, and the length of its bytes. */
+  /** These are the position of the last record, its stream, and the length of its bytes. */
   #record = 0;
   #stream = -1;
   #length = 0;
   #cost = 0;
-  /** The cost that the store knows. */
+  /** The store knows this cost. */
   #counted = 0;
 
   constructor(store: OutputStore) {
@@ -27,25 +27,25 @@ export class History implements Disposable {
     this.process = store.nextProcess();
   }
 
-  /** Memory in use, in bytes. */
+  /** Returns the memory in use, in bytes. */
   get cost(): number {
     return this.#cost;
   }
 
-  /** Offset of the first kept byte of a stream, or null when nothing is kept. */
+  /** Returns the offset of the first kept byte of a stream, or null when nothing is kept. */
   firstOffset(stream: OutputStream): number | null {
     const [first] = this.#blocks;
     return first ? this.#store.offsets(first)[stream] : null;
   }
 
-  /** Keeps the bytes that follow `totals`, the bytes of all streams so far. */
+  /** Keeps the bytes that follow `totals`, which are the bytes of all streams so far. */
   append(stream: OutputStream, bytes: Buffer, totals: Offsets): void {
     if (bytes.length === 0) return;
     this.#slot ??= this.#store.takeSlot(this.process);
     const number = STREAMS.indexOf(stream);
     for (let from = 0; from < bytes.length; ) {
       if (!this.#hasRoom(number) && !this.#open(stream, totals, from)) {
-        // What is kept must have no gap.
+        // The kept output must have no gap.
         this.clear();
         break;
       }
@@ -73,7 +73,7 @@ export class History implements Disposable {
     this.#counted = 0;
   }
 
-  /** Drops everything, also the number of bytes. */
+  /** Drops everything, including the number of bytes. */
   [Symbol.dispose](): void {
     this.clear();
     if (this.#slot !== null) this.#store.releaseSlot(this.#slot);
@@ -81,8 +81,9 @@ export class History implements Disposable {
   }
 
   /**
-   * The events for a reader that resumes at `from`: the start event with the offsets of the following output, a gap
-   * event if requested bytes are no longer kept, and the kept output. `end`: the offsets reached so far.
+   * Returns the events for a reader that resumes at `from`. They are the start event with the offsets of the following
+   * output, a gap event if requested bytes are no longer kept, and the kept output. `end` holds the offsets reached so
+   * far.
    */
   resume(start: StartEvent, from: Offsets, end: Offsets): ProcessEvent[] {
     const begin = (stream: OutputStream) => Math.max(from[stream], this.firstOffset(stream) ?? end[stream]);
@@ -92,7 +93,7 @@ export class History implements Disposable {
     return [{ ...start, offsets }, ...gap, ...this.#kept(offsets)];
   }
 
-  /** The kept output from these offsets on, copied: blocks are used again. */
+  /** Returns the kept output from these offsets on. It is copied, because blocks are reused. */
   #kept(from: Offsets): OutputEvent[] {
     const events: OutputEvent[] = [];
     const [first] = this.#blocks;
@@ -132,7 +133,7 @@ export class History implements Disposable {
     return true;
   }
 
-  /** Writes as much as the block has room for; returns the number of bytes. */
+  /** Writes as much as the block has room for. Returns the number of bytes. */
   #write(stream: number, bytes: Buffer, from: number): number {
     const block = this.#blocks.at(-1);
     if (!block) return 0;

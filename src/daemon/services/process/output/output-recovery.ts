@@ -15,11 +15,11 @@ import {
   viewOf,
 } from './output-store.ts';
 
-/** The kept output of one process of an earlier program. */
+/** Holds the kept output of one process of an earlier program. */
 export interface KeptOutput {
-  /** Offsets of the first kept bytes. */
+  /** These are the offsets of the first kept bytes. */
   readonly from: Offsets;
-  /** Reads it, a block at a time: the bytes of a record are valid until the next one is taken. */
+  /** Reads the output one block at a time. The bytes of a record are valid until the next one is taken. */
   readonly records: () => Iterable<OutputRecord>;
 }
 
@@ -31,8 +31,9 @@ interface KeptBlock {
 }
 
 /**
- * What an `OutputStore` has kept in a file in memory, by number of the process, also when its program was killed while it
- * wrote; the descriptor must be open while it is used. Null for a format of another version. Throws read(2)'s errors.
+ * Returns what an `OutputStore` has kept in a file in memory, by number of the process. It also works when the program
+ * was killed while it wrote. The descriptor must stay open while the result is used. Returns null for the format of
+ * another version. Throws read(2)'s errors.
  */
 export function recoverOutput(descriptor: number): Map<number, KeptOutput> | null {
   const head = Buffer.alloc(STORE_HEAD_BYTES);
@@ -42,7 +43,7 @@ export function recoverOutput(descriptor: number): Map<number, KeptOutput> | nul
   if (format !== FORMAT) return null;
   const small = STORE_HEAD_BYTES + slots * SLOT_BYTES;
   const large = small + smallCount * smallBytes;
-  // What was never used is not read.
+  // Memory that was never used is not read.
   const ends = [0, 8, 16].map((mark) => head.readDoubleLE(MARKS_AT + mark));
   const [slotsEnd = 0, smallEnd = 0, largeEnd = 0] = ends;
   const blocks = Map.groupBy(
@@ -54,7 +55,7 @@ export function recoverOutput(descriptor: number): Map<number, KeptOutput> | nul
   );
   const kept = new Map<number, KeptOutput>();
   const slot = Buffer.alloc(SLOT_BYTES);
-  // One for all: together they may be as large as all that is kept.
+  // All processes share one buffer, because their blocks together may be as large as all that is kept.
   const room = Buffer.alloc(largeBytes);
   for (let at = STORE_HEAD_BYTES; at < slotsEnd; at += SLOT_BYTES) {
     readAt(descriptor, slot, at);
@@ -67,7 +68,7 @@ export function recoverOutput(descriptor: number): Map<number, KeptOutput> | nul
   return kept;
 }
 
-/** The blocks of an area that are in use. */
+/** Returns the blocks of an area that are in use. */
 function* blocksOf(
   descriptor: number,
   start: number,
@@ -90,14 +91,14 @@ function* recordsIn(descriptor: number, blocks: readonly KeptBlock[], room: Buff
   }
 }
 
-/** With zeroes where the file is shorter: it is for a moment, whenever memory is returned. */
+/** Reads with zeros where the file is shorter, as it is for a moment whenever memory is returned. */
 function readAt(descriptor: number, bytes: Buffer, position: number): void {
   bytes.fill(0, readSync(descriptor, bytes, 0, bytes.length, position));
 }
 
 /**
- * Appends recovered output to a history that is empty. Returns the bytes of all streams so far: more than were counted if
- * the program was killed after it had written bytes and before it counted them.
+ * Appends recovered output to an empty history. Returns the bytes of all streams so far. They are more than were
+ * counted if the program was killed after it had written bytes and before it counted them.
  */
 export function restoreHistory(
   history: History,

@@ -3,15 +3,18 @@ import { createMemory, releaseTail, type SharedMemory } from '../../../linux/mem
 import type { Offsets, OutputStream } from './events.ts';
 
 /**
- * The kept output of all processes, in memory that survives the daemon: a head, slots, small blocks, large blocks. A slot
- * has the number of a process and the bytes of its streams so far. A block has output of one process, as records in the
- * order of the writes. Everything is valid at every moment: what is announced has been written before.
+ * The kept output of all processes is in memory that survives the daemon. It has a head, slots, small blocks and large
+ * blocks. A slot has the number of a process and the bytes of its streams so far. A block has output of one process, as
+ * records in the order of the writes. The memory is valid at every moment, because bytes are written before they are
+ * announced.
  *
- * Head: version, slots, small blocks, size of a small block, large blocks, size of a large block (u32 each), unused up to 32
- * bytes; the ends of the slots, small and large blocks that have ever been used (f64 each), unused up to 64 bytes.
- * Slot: process u32 (0: free), 4 unused bytes, bytes of stdout, stderr and the terminal (f64 each).
- * Block: process u32 (0: free), sequence number u32, used bytes u32, 4 unused bytes, offsets of the three streams at its
- * start (f64 each), records. Record: stream and length (u32: two bits, 30 bits), the bytes.
+ * The head has the version, the number of slots, the number and the size of small blocks, and the number and the size
+ * of large blocks (u32 each), and is unused up to byte 32. Then come the ends of the slots, small blocks and large
+ * blocks that have ever been used (f64 each), and it is unused up to byte 64. A slot has the process (u32, 0 if it is
+ * free), 4 unused bytes, and the bytes of stdout, stderr and the terminal (f64 each). A block has the process (u32, 0
+ * if it is free), a sequence number (u32), the used bytes (u32), 4 unused bytes, the offsets of the three streams at
+ * its start (f64 each), and records. A record has the stream and the length in a u32 (two bits and 30 bits), and the
+ * bytes.
  */
 export const FORMAT = 1;
 export const STORE_HEAD_BYTES = 64;
@@ -26,46 +29,43 @@ const LENGTH_BITS = 30;
 const LENGTH_MASK = 2 ** LENGTH_BITS - 1;
 
 const SLOTS = 32_768;
-/** Most processes write little: their first block is small. */
+/** Most processes write little, so their first block is small. */
 const SMALL_BLOCKS = 16_384;
 const SMALL_BYTES = 1024;
-/** A read of 64 KiB fits. */
+/** A read of 64 KiB fits into a block. */
 const LARGE_BYTES = 64 * 1024 + 64;
 const LEAST_BYTES = 256;
 const ALIGNMENT = 64;
-/** Blocks in the limit of one process, at least: whole blocks are dropped. */
+/** The limit of one process has at least this many blocks, because whole blocks are dropped. */
 const BLOCKS_PER_LIMIT = 15;
-/** Free memory at the end that is returned to the kernel. */
+/** This much free memory at the end is returned to the kernel. */
 const RELEASED_BYTES = 4 * 1024 * 1024;
 
 export const STREAMS: readonly OutputStream[] = ['stdout', 'stderr', 'pty'];
 
-/** Notes the end of the pieces of an area that have ever been used. */
+/** Notes the end of the part of an area that has ever been used. */
 type Mark = (end: number) => void;
 
-/** A block: its place and size in bytes. */
+/** Describes a block by its position and its size, in bytes. */
 export interface Block {
   readonly at: number;
   readonly size: number;
 }
 
-/** Limit of all histories together: a multiple of the limit of one, but at most 4 GiB for several. */
+/** All histories together may take this many times the limit of one, but at most 4 GiB if there are several. */
 const HISTORIES = 64;
 const MOST_HISTORY_BYTES = 2 ** 32;
 
-/** The kept output of one process, which can be cleared to free memory. */
+/** The kept output of one process can be cleared to free memory. */
 interface Clearable {
   clear(): void;
 }
 
-/**
- * Where the output of all processes is kept. It bounds the memory of all together: the one that was written least recently is
- * cleared first.
- */
+/** Keeps the output of all processes and bounds its memory. It clears first what was written least recently. */
 export class OutputStore {
-  /** The most bytes of one process. */
+  /** One process takes at most this many bytes. */
   readonly limit: number;
-  /** Size of a large block, in bytes. */
+  /** A large block has this many bytes. */
   readonly largeBytes: number;
   readonly memory: SharedMemory;
   readonly #smallBytes: number;
@@ -75,14 +75,14 @@ export class OutputStore {
   readonly #view: DataView;
   readonly #marks: readonly [Mark, Mark, Mark];
   readonly #total: number;
-  /** What is kept, in the order of the last write. */
+  /** This is in the order of the last write. */
   readonly #kept = new Set<Clearable>();
   #latest: Clearable | null = null;
   #used = 0;
-  /** Number of the last process. */
+  /** This is the number of the last process. */
   #process = 0;
 
-  /** `limitBytes`: of one process; `totalBytes`: of all. */
+  /** `limitBytes` bounds one process, and `totalBytes` all of them. */
   constructor(limitBytes: number, totalBytes = totalOf(limitBytes)) {
     this.limit = limitBytes;
     this.#total = totalBytes;
@@ -91,7 +91,7 @@ export class OutputStore {
     this.#smallBytes = Math.min(SMALL_BYTES, this.largeBytes);
     const slots = new Area(STORE_HEAD_BYTES, SLOT_BYTES, SLOTS);
     const small = new Area(slots.end, this.#smallBytes, SMALL_BLOCKS);
-    // One more limit, as a write is counted when it is done.
+    // A write is counted when it is done, so there is room for one more limit.
     const count = Math.ceil((totalBytes + limitBytes) / this.largeBytes) + 1;
     const large = new Area(small.end, this.largeBytes, count);
     this.memory = createMemory(large.end);
@@ -103,13 +103,13 @@ export class OutputStore {
     [this.#slots, this.#small, this.#large, this.#view] = [slots, small, large, view];
   }
 
-  /** The number of a new process. */
+  /** Returns the number of a new process. */
   nextProcess(): number {
     this.#process += 1;
     return this.#process;
   }
 
-  /** Memory of all that is kept, in bytes. */
+  /** Returns the memory of all that is kept, in bytes. */
   get used(): number {
     return this.#used;
   }
@@ -128,14 +128,14 @@ export class OutputStore {
     }
   }
 
-  /** Accounts for `history`, cleared of `bytes`. */
+  /** Accounts for `history`, which was cleared of `bytes`. */
   cleared(history: Clearable, bytes: number): void {
     this.#used -= bytes;
     this.#kept.delete(history);
     if (this.#latest === history) this.#latest = null;
   }
 
-  /** A slot for a process; null when there are too many. */
+  /** Returns a slot for a process, or null when there are too many. */
   takeSlot(process: number): number | null {
     const bytes = this.memory.bytes;
     const slot = this.#slots.take(this.#marks[0]);
@@ -150,12 +150,12 @@ export class OutputStore {
     this.#slots.release(slot);
   }
 
-  /** Sets the number of bytes that a stream, an index of `STREAMS`, has had. */
+  /** Sets how many bytes a stream has had. `stream` is an index of `STREAMS`. */
   setTotal(slot: number, stream: number, bytes: number): void {
     this.#view.setFloat64(slot + TOTALS_AT + 8 * stream, bytes, true);
   }
 
-  /** A block whose first byte has the offset in `from`. Null when there is none: the limits are below the capacity. */
+  /** Returns a block that begins at the offsets `from`, or null when none is free. The limits are below the capacity. */
   takeBlock(process: number, sequence: number, from: Offsets): Block | null {
     const bytes = this.memory.bytes;
     const small = sequence === 0 ? this.#small.take(this.#marks[1]) : null;
@@ -176,18 +176,18 @@ export class OutputStore {
     area.release(at);
   }
 
-  /** Writes the head of a record at `at`, and the used bytes of its block, after the bytes of the record. */
+  /** Writes the head of a record at `at`, and the used bytes of its block. The record's bytes must be written before. */
   announce(block: Block, at: number, stream: number, length: number): void {
     this.#view.setUint32(at, (stream << LENGTH_BITS) | length, true);
     this.#view.setUint32(block.at + USED_AT, at + RECORD_HEAD_BYTES + length - block.at - HEAD_BYTES, true);
   }
 
-  /** The offsets of all streams at the start of a block. */
+  /** Returns the offsets of all streams at the start of a block. */
   offsets({ at }: Block): Record<OutputStream, number> {
     return offsetsAt(this.#view, at + OFFSETS_AT);
   }
 
-  /** The records of a block, in order; the bytes are those in the store. */
+  /** Returns the records of a block, in order. Their bytes are those in the store. */
   records({ at }: Block): Generator<OutputRecord> {
     return recordsAt(this.memory.bytes, this.#view, at);
   }
@@ -203,7 +203,7 @@ function totalOf(limitBytes: number): number {
   return Math.max(limitBytes, Math.min(HISTORIES * limitBytes, MOST_HISTORY_BYTES));
 }
 
-/** Output of one stream, at least a byte. */
+/** Holds output of one stream, which is at least one byte. */
 export interface OutputRecord {
   readonly stream: OutputStream;
   readonly bytes: Buffer;
@@ -213,7 +213,7 @@ export function viewOf({ buffer, byteOffset, length }: Buffer): DataView {
   return new DataView(buffer, byteOffset, length);
 }
 
-/** The records of the block at `at`. */
+/** Returns the records of the block at `at`. */
 export function* recordsAt(bytes: Buffer, view: DataView, at: number): Generator<OutputRecord> {
   const end = at + HEAD_BYTES + view.getUint32(at + USED_AT, true);
   for (let place = at + HEAD_BYTES; place < end; ) {
@@ -226,7 +226,7 @@ export function* recordsAt(bytes: Buffer, view: DataView, at: number): Generator
   }
 }
 
-/** The offsets of the three streams that begin at `at`. */
+/** Returns the offsets of the three streams that begin at `at`. */
 export function offsetsAt(view: DataView, at: number): Record<OutputStream, number> {
   const [stdout, stderr, pty] = [0, 8, 16].map((index) => view.getFloat64(at + index, true));
   return { stdout: stdout ?? 0, stderr: stderr ?? 0, pty: pty ?? 0 };

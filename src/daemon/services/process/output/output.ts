@@ -6,31 +6,31 @@ import type { History } from './history.ts';
 import { type KeptOutput, restoreHistory } from './output-recovery.ts';
 import { type EventSource, Reader } from './reader.ts';
 
-/** Lag of the slowest reader, in bytes, beyond which reading from the process is paused. */
+/** When the slowest reader lags by more than this many bytes, reading from the process is paused. */
 const WINDOW_BYTES = 1024 * 1024;
-/** What each process may keep for its slowest reader besides the limit on that of all together, in bytes. */
+/** Each process may keep this many bytes for its slowest reader besides the limit of all together. */
 const UNCOUNTED_BYTES = 64 * 1024;
-/** Overhead of an event, in bytes, so that many tiny events count for the memory that they take. */
+/** An event costs this many bytes of overhead, so that many tiny events count for the memory that they take. */
 const EVENT_BYTES = 256;
 
-/** What writes the output. */
+/** A writer is paused while its readers lag. */
 interface Writer {
   setPaused(paused: boolean): void;
 }
 
-/** What the outputs of all processes share. */
+/** Holds what the outputs of all processes share. */
 export interface SharedOutput {
-  /** Bounds what waits for slow readers. */
+  /** This bounds what waits for slow readers. */
   readonly unread: Unread;
-  /** Bytes written so far, by stream. */
+  /** This counts the bytes written so far, by stream. */
   readonly written: Record<OutputStream, number>;
 }
 
 /**
- * The output of a process for any number of readers. Each gets everything from the moment it was added, or from an
- * earlier offset as far as it is kept. All share one log of events; a reader is a position in it. The writer is paused
- * while the slowest reader lags by more than a window; without readers it is never paused. What waits for slow readers is
- * bounded for all processes together.
+ * Delivers the output of a process to any number of readers. Each gets everything from the moment it was added, or from
+ * an earlier offset as far as it is kept. All share one log of events, and a reader is a position in it. The writer is
+ * paused while the slowest reader lags by more than a window. Without readers it is never paused. What waits for slow
+ * readers is bounded for all processes together.
  */
 export class Output implements EventSource, Kept {
   readonly #log = new EventLog();
@@ -40,10 +40,10 @@ export class Output implements EventSource, Kept {
   #held = false;
   readonly #history: History;
   #readers: readonly Reader[] = [];
-  /** Null before it is attached, and after the end. */
+  /** This is null before it is attached, and after the end. */
   #writer: Writer | null = null;
   readonly #shared: SharedOutput;
-  /** What is counted as unread, in bytes, and the position of the slowest reader then. */
+  /** These are the bytes that are counted as unread, and the position of the slowest reader then. */
   #counted = 0;
   #slowest = 0;
 
@@ -64,7 +64,7 @@ export class Output implements EventSource, Kept {
     this.#writer?.setPaused(true);
   }
 
-  /** Undoes `hold`: the writer is paused only if a reader lags. */
+  /** Undoes `hold`. The writer then is paused only if a reader lags. */
   release(): void {
     if (!this.#held) return;
     this.#held = false;
@@ -72,17 +72,17 @@ export class Output implements EventSource, Kept {
     this.#balance();
   }
 
-  /** Whether a reader has not taken all events. */
+  /** Tells whether a reader has not taken all events. */
   get hasUnread(): boolean {
     return this.#readers.some((reader) => reader.hasUnread);
   }
 
-  /** The number of the process in the kept output. */
+  /** Returns the number of the process in the kept output. */
   get number(): number {
     return this.#history.process;
   }
 
-  /** Bytes of all streams so far. */
+  /** Returns the bytes of all streams so far. */
   get totals(): Offsets {
     return { ...this.#offsets };
   }
@@ -112,7 +112,7 @@ export class Output implements EventSource, Kept {
   }
 
   /**
-   * Adds a reader of all further events; after the end, of the end event. With `from`, the kept output from these
+   * Adds a reader of all further events or, after the end, of the end event. With `from`, the kept output from these
    * offsets on comes first. With `deadlineMs`, a process that is killed at its deadline ends this reader with
    * `deadline_exceeded`. Throws `invalid_argument` for an offset that has not been reached.
    */
@@ -121,12 +121,12 @@ export class Output implements EventSource, Kept {
     const before = [...(from ? this.#resume(start, from) : [start]), ...(this.#end ? [this.#end] : [])];
     const reader = new Reader(this, this.#log, before, { pid, place: this.#log.endPlace, deadlineMs });
     this.#readers = [...this.#readers, reader];
-    // It may wait for one that has stalled before it came.
+    // The new reader may wait for one that had stalled before.
     this.#balance();
     return reader;
   }
 
-  /** Drops the history; new readers still get the end event. */
+  /** Drops the history. New readers still get the end event. */
   forget(): void {
     this.#history[Symbol.dispose]();
   }
@@ -195,12 +195,12 @@ export class Output implements EventSource, Kept {
     this.#count(slowest);
   }
 
-  /** Whether a reader is at this position or after it, and waits for output if another one holds it up. */
+  /** Tells whether a reader has reached this position. Such a reader waits for output when another one holds it up. */
   #isWanted(limit: number): boolean {
     return this.#readers.some(({ place }) => place.position >= limit);
   }
 
-  /** Last in a change, because it may drop readers. */
+  /** Counts what is unread. It comes last in a change, because it may drop readers. */
   #count(slowest: number): void {
     const lag = this.#log.position - slowest;
     const counted = lag > UNCOUNTED_BYTES ? lag : 0;

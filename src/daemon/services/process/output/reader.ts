@@ -3,31 +3,31 @@ import type { Feed, Taken } from '../../../../base/feed.ts';
 import type { EventLog, LogCursor } from './event-log.ts';
 import type { ProcessEvent } from './events.ts';
 
-/** How long a reader that takes something may block other readers, in milliseconds, before it is dropped. */
+/** A reader that takes something may block other readers for this long, in milliseconds, before it is dropped. */
 const STALL_LIMIT_MS = 30_000;
-/** Default size of a batch, in bytes. */
+/** A batch has this many bytes by default. */
 const BATCH_BYTES = 128 * 1024;
 
-/** What a reader needs of its output. */
+/** A reader needs this of its output. */
 export interface EventSource {
   readonly ended: boolean;
-  /** Called when a reader has taken events. */
+  /** A reader calls it when it has taken events. */
   advanced(): void;
-  /** Called while the client of a reader takes nothing of what it was sent. */
+  /** A reader calls it while its client takes nothing of what it was sent. */
   stalled(reader: Reader): void;
   remove(reader: Reader): void;
 }
 
-/** What a reader begins with. */
+/** Holds what a reader begins with. */
 export interface ReaderStart {
   readonly pid: number;
-  /** Its first position in the log. */
+  /** The reader begins at this position in the log. */
   readonly place: LogCursor;
-  /** A process that its deadline kills after this time ends the reader with an error; null: with the end event. */
+  /** If a deadline kills the process, a reader with this time ends with an error. Others get the end event. */
   readonly deadlineMs: number | null;
 }
 
-/** A reader of the output of a process. */
+/** Reads the output of a process. */
 export class Reader implements Feed<ProcessEvent> {
   readonly pid: number;
   readonly #source: EventSource;
@@ -41,7 +41,7 @@ export class Reader implements Feed<ProcessEvent> {
 
   readonly #deadlineMs: number | null;
 
-  /** `before`: events for this reader only, ahead of the log from its place on. */
+  /** `before` holds events for this reader only, which come ahead of the log. */
   constructor(source: EventSource, log: EventLog, before: readonly ProcessEvent[], start: ReaderStart) {
     this.#source = source;
     this.#log = log;
@@ -49,12 +49,12 @@ export class Reader implements Feed<ProcessEvent> {
     ({ pid: this.pid, place: this.#place, deadlineMs: this.#deadlineMs } = start);
   }
 
-  /** Its position in the log. */
+  /** Returns its position in the log. */
   get place(): LogCursor {
     return this.#place;
   }
 
-  /** Whether there are events that it has not taken. */
+  /** Tells whether there are events that it has not taken. */
   get hasUnread(): boolean {
     return this.#before.length > 0 || this.#place.next < this.#log.end;
   }
@@ -83,7 +83,7 @@ export class Reader implements Feed<ProcessEvent> {
     this.#source.stalled(this);
   }
 
-  /** Ends it: `next` throws `reason`. */
+  /** Ends it, so that `next` throws `reason`. */
   drop(reason: EnvdError): void {
     this.#failure = reason;
     this.#release();
@@ -110,7 +110,7 @@ export class Reader implements Feed<ProcessEvent> {
     return this.#checked(before.length === 0 ? events : [...before, ...events]);
   }
 
-  /** Ends it by an error in place of the end of a process that its deadline has killed. Throws that when nothing is before. */
+  /** Replaces the end of a process that its deadline has killed by an error. Throws it when no event is before it. */
   #checked(events: readonly ProcessEvent[]): readonly ProcessEvent[] {
     const last = events.at(-1);
     if (this.#deadlineMs === null || last?.type !== 'end' || last.reason !== 'deadline') return events;

@@ -1,16 +1,16 @@
-/** Unit of an archive, in bytes. */
+/** An archive consists of blocks of this many bytes. */
 export const BLOCK = 512;
 
-/** A multiple of BLOCK, so that no header is divided. */
+/** This is a multiple of BLOCK, so that no header is divided. */
 const CHUNK = 256 * 1024;
 
-/** Collects an archive in chunks of equal size; each owns its memory. */
+/** Collects an archive in chunks of equal size, each of which owns its memory. */
 export class BlockWriter {
   #chunk = Buffer.allocUnsafeSlow(CHUNK);
   #used = 0;
   #full: Buffer[] = [];
 
-  /** The next block, zeroed, to be filled at once. Call it at a multiple of BLOCK only. */
+  /** Returns the next block, filled with zeros, to be filled at once. The length so far must be a multiple of BLOCK. */
   block(): Buffer {
     const block = this.room().subarray(0, BLOCK).fill(0);
     this.advance(BLOCK);
@@ -27,7 +27,7 @@ export class BlockWriter {
     }
   }
 
-  /** Appends `length` zeros; only as many as fit into the chunk. Returns how many. */
+  /** Appends at most `length` zeros, and only as many as fit into the chunk. Returns how many. */
   zeros(length: number): number {
     const room = this.room();
     const count = Math.min(room.length, length);
@@ -42,7 +42,7 @@ export class BlockWriter {
     if (over > 0) this.zeros(BLOCK - over);
   }
 
-  /** The unused part of the current chunk, never empty; `advance` tells how much of it was filled. */
+  /** Returns the unused part of the current chunk, which is never empty. `advance` says how much of it was filled. */
   room(): Buffer {
     return this.#chunk.subarray(this.#used);
   }
@@ -66,7 +66,7 @@ export class BlockWriter {
     return full;
   }
 
-  /** Takes the rest. */
+  /** Takes the last chunk, which is not full. */
   takeRest(): Buffer {
     return this.#chunk.subarray(0, this.#used);
   }

@@ -1,9 +1,9 @@
 import { EnvdError } from '../../../../../base/errors.ts';
 
-/** The bytes of an archive in order. Methods that return a promise throw the source's errors. */
+/** Takes the bytes of an archive in order. Methods that return a promise throw the source's errors. */
 export class ByteSource {
   readonly #pieces: AsyncIterator<Buffer>;
-  /** What has been received and not taken. */
+  /** This has been received and not taken. */
   #piece: Buffer = Buffer.alloc(0);
   #received = 0;
 
@@ -11,7 +11,7 @@ export class ByteSource {
     this.#pieces = source[Symbol.asyncIterator]();
   }
 
-  /** How many bytes were taken. */
+  /** Returns how many bytes were taken. */
   get position(): number {
     return this.#received - this.#piece.length;
   }
@@ -29,7 +29,7 @@ export class ByteSource {
     return this.#takeReceived(length);
   }
 
-  /** Takes between 1 and `most` bytes. Throws as `take`. */
+  /** Takes between 1 and `most` bytes. Throws as `take` does. */
   async takeSome(most: number): Promise<Buffer> {
     if (this.#piece.length === 0) {
       const more = await this.#next();
@@ -39,7 +39,7 @@ export class ByteSource {
     return this.#takeReceived(Math.min(most, this.#piece.length));
   }
 
-  /** Throws as `take`. */
+  /** Skips bytes. Throws as `take` does. */
   async skip(length: number): Promise<void> {
     for (let left = length; left > 0; ) left -= (await this.takeSome(left)).length;
   }
@@ -60,7 +60,7 @@ export class ByteSource {
     return taken;
   }
 
-  /** The next piece that is not empty; null at the end. */
+  /** Returns the next piece that is not empty, or null at the end. */
   async #next(): Promise<Buffer | null> {
     for (;;) {
       const { value, done } = await this.#pieces.next();

@@ -1,7 +1,7 @@
 import type { BytePath } from '../../../../linux/paths/byte-path.ts';
 import { checksumOf, FIELDS, type Field } from './header-writer.ts';
 
-/** What a header block of an archive says; see `Header`. */
+/** Holds what a header block of an archive says; see `Header`. */
 export interface RawHeader {
   readonly type: string;
   readonly name: BytePath;
@@ -9,16 +9,16 @@ export interface RawHeader {
   readonly mode: number;
   readonly uid: number;
   readonly gid: number;
-  /** Bytes that follow, without padding. */
+  /** This many bytes follow, not counting padding. */
   readonly size: number;
   readonly seconds: number;
   readonly device: readonly [number, number];
 }
 
-/** Reports what is wrong with a header; never returns. */
+/** Reports what is wrong with a header, and never returns. */
 export type Refuse = (problem: string) => never;
 
-/** Decodes a header of the formats v7, ustar, pax and GNU, tar(5). Null for the block of zeros that ends an archive. */
+/** Decodes a header of the formats v7, ustar, pax and GNU, tar(5). The block of zeros that ends an archive is null. */
 export function readHeader(block: Buffer, refuse: Refuse): RawHeader | null {
   const sum = checksumOf(block);
   const claimed = numberAt(block, FIELDS.checksum, refuse);
@@ -42,7 +42,7 @@ export function readHeader(block: Buffer, refuse: Refuse): RawHeader | null {
 
 const EMPTY_SUM = 8 * 0x20;
 
-/** Old implementations add bytes as signed numbers. */
+/** Returns the checksum of old implementations, which add bytes as signed numbers. */
 function signedSum(block: Buffer, sum: number): number {
   return block.reduce(
     (signed, byte, at) => (byte > 127 && (at < 148 || at > 155) ? signed - 256 : signed),
@@ -54,15 +54,15 @@ function positive(value: number, refuse: Refuse): number {
   return value < 0 ? refuse('a number in the header is negative') : value;
 }
 
-/** Text up to the first NUL. */
+/** Returns the text up to the first NUL. */
 export function textAt(block: Buffer, [at, length]: Field): BytePath {
   const end = block.indexOf(0, at);
   return block.toString('latin1', at, end < 0 ? at + length : Math.min(end, at + length));
 }
 
 /**
- * A number: octal digits, with blanks before and a blank or NUL behind; or, if the first byte has its highest bit set,
- * the rest in binary, big-endian, two's complement. An empty field is 0.
+ * Returns a number. It is written in octal digits, with blanks before and a blank or NUL behind. If the first byte has
+ * its highest bit set, the rest is binary, big-endian, in two's complement. An empty field is 0.
  */
 export function numberAt(block: Buffer, field: Field, refuse: Refuse): number {
   const [at, length] = field;
@@ -82,7 +82,7 @@ export function numberAt(block: Buffer, field: Field, refuse: Refuse): number {
 
 function binaryAt(block: Buffer, [at, length]: Field, refuse: Refuse): number {
   const digits = BigInt(`0x${block.toString('hex', at, at + length)}`);
-  // The highest bit marks the format, the next one is the sign.
+  // The highest bit marks the format, and the next one is the sign.
   const value = BigInt.asIntN(length * 8 - 1, digits);
   if (value > Number.MAX_SAFE_INTEGER || value < Number.MIN_SAFE_INTEGER)
     refuse('a number in the header is too large');

@@ -2,29 +2,29 @@ import { isUtf8 } from 'node:buffer';
 import { type BytePath, pathBuffer } from '../../../../linux/paths/byte-path.ts';
 import { BLOCK, type BlockWriter } from './block-writer.ts';
 
-/** What a header of an archive says; names are bytes. */
+/** Describes what a header of an archive says. Names are bytes. */
 export interface Header {
-  /** The type flag of tar(5): `0` file, `1` hard link, `2` symbolic link, `3` and `4` devices, `5` directory, `6` fifo. */
+  /** The type of tar(5) is `0` file, `1` hard link, `2` symbolic link, `3` and `4` device, `5` directory, or `6` fifo. */
   readonly type: string;
   readonly name: BytePath;
-  /** The target of a link, else empty. */
+  /** This is the target of a link. It is empty for others. */
   readonly link: BytePath;
-  /** The permission bits, with set-id and sticky bits. */
+  /** These are the permission bits, with set-id and sticky bits. */
   readonly mode: number;
   readonly uid: number;
   readonly gid: number;
-  /** Bytes that follow the header. */
+  /** This many bytes follow the header. */
   readonly size: number;
   readonly seconds: number;
   readonly nanoseconds: number;
-  /** Major and minor number of a device, else null. */
+  /** These are the major and minor number of a device. It is null for others. */
   readonly device: readonly [number, number] | null;
 }
 
-/** A record of an extended header; both parts are bytes, one character each. */
+/** This is a record of an extended header. Both parts are bytes, one character each. */
 export type PaxRecord = readonly [key: string, value: string];
 
-/** Start and length of the fields of a header, tar(5). */
+/** This gives the start and the length of the fields of a header, tar(5). */
 export const FIELDS = {
   name: [0, 100],
   mode: [100, 8],
@@ -43,13 +43,13 @@ export const FIELDS = {
 export type Field = readonly [start: number, length: number];
 
 const LONGEST_NAME = FIELDS.name[1];
-/** The largest numbers in fields of 7 and 11 octal digits. */
+/** These are the largest numbers in fields of 7 and 11 octal digits. */
 const MAX_ID = 0o7777777;
 const MAX_SIZE = 0o77777777777;
 
 /**
  * Writes the header of a member, after an extended header for `records` and for all that does not fit into its fields.
- * Formats: ustar and pax of POSIX.1-2017, pax(1).
+ * The formats are ustar and pax of POSIX.1-2017, pax(1).
  */
 export function writeHeader(out: BlockWriter, header: Header, records: readonly PaxRecord[] = []): void {
   const extended = extensionsOf(header) + records.map(paxRecord).join('');
@@ -69,7 +69,7 @@ function extensionsOf({ name, link, uid, gid, size, seconds, nanoseconds }: Head
   if (gid > MAX_ID) records += paxRecord(['gid', String(gid)]);
   if (size > MAX_SIZE) records += paxRecord(['size', String(size)]);
   const long = [name, link].filter((bytes) => bytes.length > LONGEST_NAME);
-  // Names are UTF-8 unless this says otherwise.
+  // Names are UTF-8 unless this record says otherwise.
   if (!long.every(isText)) records += paxRecord(['hdrcharset', 'BINARY']);
   if (name.length > LONGEST_NAME) records += paxRecord(['path', name]);
   if (link.length > LONGEST_NAME) records += paxRecord(['linkpath', link]);
@@ -80,7 +80,7 @@ function isText(bytes: BytePath): boolean {
   return isUtf8(pathBuffer(bytes));
 }
 
-/** Seconds with a decimal fraction; `nanoseconds` count forwards also before the epoch. */
+/** Returns seconds with a decimal fraction. `nanoseconds` count forwards also before the epoch. */
 function timeText(seconds: number, nanoseconds: number): string {
   const isBefore = seconds < 0 && nanoseconds > 0;
   const whole = isBefore ? seconds + 1 : seconds;
@@ -90,7 +90,7 @@ function timeText(seconds: number, nanoseconds: number): string {
   return sign + whole + digits;
 }
 
-/** `LENGTH KEY=VALUE\n`, where the length, in decimal digits, includes itself. */
+/** Returns `LENGTH KEY=VALUE\n`, where the length, in decimal digits, includes itself. */
 function paxRecord([key, value]: PaxRecord): string {
   const rest = key.length + value.length + 3;
   let length = rest + String(rest).length;
@@ -98,7 +98,7 @@ function paxRecord([key, value]: PaxRecord): string {
   return `${length} ${key}=${value}\n`;
 }
 
-/** A header block; numbers that do not fit are 0 and names are cut, since an extended header has them. */
+/** Writes a header block. Numbers that do not fit become 0 and names are cut, because an extended header has them. */
 function writeBlock(out: BlockWriter, header: Header, type: string, size: number): void {
   const { uid, gid, seconds } = header;
   const block = out.block();
@@ -115,13 +115,13 @@ function writeBlock(out: BlockWriter, header: Header, type: string, size: number
     writeOctal(block, FIELDS.major, header.device[0]);
     writeOctal(block, FIELDS.minor, header.device[1]);
   }
-  // Six digits, NUL and a blank.
+  // The checksum has six digits, NUL and a blank.
   const [start, length] = FIELDS.checksum;
   writeOctal(block, [start, length - 1], checksumOf(block));
   block[start + length - 1] = 0x20;
 }
 
-/** Digits with leading zeros; the last byte of the field stays NUL. */
+/** Writes digits with leading zeros. The last byte of the field stays NUL. */
 function writeOctal(block: Buffer, [at, length]: Field, value: number): void {
   let rest = value;
   for (let index = at + length - 2; index >= at; index--) {
@@ -130,7 +130,7 @@ function writeOctal(block: Buffer, [at, length]: Field, value: number): void {
   }
 }
 
-/** The sum of all bytes of a header, with the field of the checksum taken as blanks. */
+/** Returns the sum of all bytes of a header, with the field of the checksum taken as blanks. */
 export function checksumOf(block: Buffer): number {
   const [start, length] = FIELDS.checksum;
   let sum = length * 0x20;

@@ -1,15 +1,15 @@
 import type { Attribute } from '../../../../linux/files/entries.ts';
 import type { Refuse } from './header-reader.ts';
 
-/** Of the length of a record, which fits into a header of some MiB. */
+/** The length of a record has at most this many digits, because headers have at most some MiB. */
 const MAX_DIGITS = 8;
 
-/** Records of extended headers by key; both are bytes, one character each. A later record replaces an earlier one. */
+/** Maps keys of extended headers to values. Both are bytes, one per character. A later record replaces earlier ones. */
 export type PaxRecords = Map<string, string>;
 
 /**
- * Decodes the body of an extended header into `records`. Repeated pairs of the oldest sparse format are joined as those
- * of `GNU.sparse.map`. Source: pax(1), "pax Extended Header".
+ * Decodes the body of an extended header into `records`. Repeated pairs of the oldest sparse format are joined to one
+ * `GNU.sparse.map`. Source: pax(1), "pax Extended Header".
  */
 export function readPax(body: Buffer, records: PaxRecords, refuse: Refuse): void {
   const pairs: string[] = [];
@@ -29,26 +29,31 @@ export function readPax(body: Buffer, records: PaxRecords, refuse: Refuse): void
   if (pairs.length > 0) records.set('GNU.sparse.map', pairs.join(','));
 }
 
-/** The number of a record, or null; decimal digits. */
+/** Returns the number of a record, which has decimal digits, or null if there is none. */
 export function paxNumber(records: PaxRecords, key: string, refuse: Refuse): number | null {
   const text = records.get(key);
   if (text === undefined || text === '') return null;
-  const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN;
-  return Number.isSafeInteger(value) ? value : refuse(`${key} of the extended header is no usable number`);
+  return readDecimal(text) ?? refuse(`${key} of the extended header is no usable number`);
 }
 
-/** Seconds since the epoch and nanoseconds, which count forwards. */
+/** Returns the number that decimal digits mean, or null if they are none or mean more than a safe integer. */
+export function readDecimal(text: string): number | null {
+  const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN;
+  return Number.isSafeInteger(value) ? value : null;
+}
+
+/** Holds seconds since the epoch, and nanoseconds, which count forwards. */
 interface Time {
   readonly seconds: number;
   readonly nanoseconds: number;
 }
 
-/** Nanoseconds since the epoch. */
+/** Returns nanoseconds since the epoch. */
 export function timeOf({ seconds, nanoseconds }: Time): bigint {
   return BigInt(seconds) * 1_000_000_000n + BigInt(nanoseconds);
 }
 
-/** The modification time, or null. Digits beyond nanoseconds are ignored. */
+/** Returns the modification time, or null. Digits beyond nanoseconds are ignored. */
 export function paxTime(records: PaxRecords, refuse: Refuse): Time | null {
   const text = records.get('mtime');
   if (text === undefined || text === '') return null;
@@ -62,7 +67,7 @@ export function paxTime(records: PaxRecords, refuse: Refuse): Time | null {
 
 const ATTRIBUTE = 'SCHILY.xattr.';
 
-/** The extended attributes of users; others would give rights. */
+/** Returns the extended attributes of users. All others are dropped, because they could grant rights. */
 export function paxAttributes(records: PaxRecords): Attribute[] {
   const attributes: Attribute[] = [];
   for (const [key, value] of records) {

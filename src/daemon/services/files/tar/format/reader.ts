@@ -8,23 +8,23 @@ import { type RawHeader, type Refuse, readHeader, textAt } from './header-reader
 import { type PaxRecords, paxAttributes, paxNumber, paxTime, readPax } from './pax-reader.ts';
 import { readGnuSparse, readPaxSparse } from './sparse-reader.ts';
 
-/** Most bytes of all headers that describe one member, and of those that hold for all. */
+/** All headers that describe one member, and all that hold for every member, have at most this many bytes each. */
 const MAX_HEADERS = 1024 * 1024;
-/** Most headers in one archive. */
+/** An archive has at most this many headers. */
 const MAX_MEMBERS = 5_000_000;
 
-/** A member of an archive. */
+/** Describes a member of an archive. */
 export interface Member extends RawHeader {
   readonly nanoseconds: number;
-  /** Extended attributes of users, `user.*`. */
+  /** These are the extended attributes of users, `user.*`. */
   readonly attributes: readonly Attribute[];
-  /** The parts of a file's content that are stored, in order, `size` bytes in all. */
+  /** These parts of a file's content are stored, in order. They have `size` bytes in all. */
   readonly ranges: readonly DataRange[];
-  /** The size of a file with its holes, in bytes. */
+  /** This is the size of a file with its holes, in bytes. */
   readonly realSize: number;
 }
 
-/** What the headers before a member say about it. */
+/** Holds what the headers before a member say about it. */
 interface Extensions {
   readonly records: PaxRecords;
   name: BytePath | null;
@@ -32,14 +32,14 @@ interface Extensions {
   bytes: number;
 }
 
-/** Reads the members of an archive, one after the other. Errors name the offset or the member. */
+/** Reads the members of an archive one after the other. Errors name the offset or the member. */
 export class TarReader {
   readonly #source: ByteSource;
-  /** Records that hold for all members from here on. */
+  /** These records hold for all members from here on. */
   readonly #common: PaxRecords = new Map();
   #commonBytes = 0;
   #members = 0;
-  /** Bytes of the current member's content, and of its padding. */
+  /** These are the bytes left of the current member's content, and of its padding. */
   #left = 0;
   #padding = 0;
 
@@ -47,7 +47,7 @@ export class TarReader {
     this.#source = source;
   }
 
-  /** Bytes of the current member's content that were not taken. */
+  /** Returns how many bytes of the current member's content were not taken. */
   get left(): number {
     return this.#left;
   }
@@ -66,7 +66,7 @@ export class TarReader {
     return piece;
   }
 
-  /** The next member, after what is left of the current one; null at the end of the archive. */
+  /** Returns the next member, after skipping what is left of the current one, or null at the end of the archive. */
   async next(): Promise<Member | null> {
     await this.#skipRest();
     const extensions: Extensions = { records: new Map(this.#common), name: null, link: null, bytes: 0 };
@@ -88,7 +88,7 @@ export class TarReader {
     await this.#source.skip(rest);
   }
 
-  /** Takes the body of a header that describes others; false for a member. */
+  /** Takes the body of a header that describes others. Returns false for a member. */
   async #extend(header: RawHeader, extensions: Extensions, refuse: Refuse): Promise<boolean> {
     if (!'xgLKXV'.includes(header.type)) return false;
     extensions.bytes += header.size + BLOCK;

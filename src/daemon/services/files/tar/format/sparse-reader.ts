@@ -2,21 +2,21 @@ import type { DataRange } from '../../../../linux/files/directory-reader.ts';
 import { BLOCK } from './block-writer.ts';
 import type { ByteSource } from './byte-source.ts';
 import { numberAt, type Refuse } from './header-reader.ts';
-import { type PaxRecords, paxNumber } from './pax-reader.ts';
+import { type PaxRecords, paxNumber, readDecimal } from './pax-reader.ts';
 
-/** Most ranges of one file. */
+/** A file has at most this many ranges. */
 const MAX_RANGES = 100_000;
 
-/** A file of which only some ranges are stored. */
+/** Describes a file of which only some ranges are stored. */
 export interface SparseFile {
-  /** Its size in bytes. */
+  /** This is its size in bytes. */
   readonly size: number;
   readonly ranges: readonly DataRange[];
-  /** Bytes of the archive that the map took. */
+  /** The map took this many bytes of the archive. */
   readonly taken: number;
 }
 
-/** The map of a file with a header of GNU's type `S`: four ranges, and 21 in each block that follows. */
+/** Reads the map of a file with GNU's type `S`. The header has four ranges, and each block that follows has 21. */
 export async function readGnuSparse(header: Buffer, source: ByteSource, refuse: Refuse): Promise<SparseFile> {
   const numbers: number[] = [];
   const read = (block: Buffer, at: number, count: number) => {
@@ -34,7 +34,7 @@ export async function readGnuSparse(header: Buffer, source: ByteSource, refuse: 
   return sparseFile(numbers, numberAt(header, [483, 12], refuse), 0, refuse);
 }
 
-/** The map of a file with GNU's records in its extended header; null when it has none. */
+/** Reads the map of a file with GNU's records in its extended header. Returns null when it has none. */
 export async function readPaxSparse(
   records: PaxRecords,
   source: ByteSource,
@@ -50,7 +50,7 @@ export async function readPaxSparse(
   return readMap(size, source, refuse);
 }
 
-/** Numbers, one a line, before the content: their count, then start and length of each range; padded to a block. */
+/** Reads a map of one number per line: the count of ranges, then start and length of each. It is padded to a block. */
 async function readMap(size: number, source: ByteSource, refuse: Refuse): Promise<SparseFile> {
   const parse = digits(refuse);
   const start = source.position;
@@ -67,10 +67,7 @@ async function readMap(size: number, source: ByteSource, refuse: Refuse): Promis
 }
 
 function digits(refuse: Refuse): (text: string) => number {
-  return (text) => {
-    const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN;
-    return Number.isSafeInteger(value) ? value : refuse('the map of a sparse file is malformed');
-  };
+  return (text) => readDecimal(text) ?? refuse('the map of a sparse file is malformed');
 }
 
 function sparseFile(numbers: readonly number[], size: number, taken: number, refuse: Refuse): SparseFile {

@@ -4,7 +4,7 @@ import type { Attribute } from '../../../../linux/files/entries.ts';
 import type { BytePath } from '../../../../linux/paths/byte-path.ts';
 import type { Header, PaxRecord } from '../format/header-writer.ts';
 
-/** Type flags by file type; sockets cannot be stored. */
+/** This maps file types to type flags. Sockets have none, because archives cannot store them. */
 export const TYPES: Readonly<Record<number, string>> = {
   [constants.S_IFREG]: '0',
   [constants.S_IFLNK]: '2',
@@ -13,24 +13,24 @@ export const TYPES: Readonly<Record<number, string>> = {
   [constants.S_IFIFO]: '6',
 };
 
-/** The header of an entry under its name in the archive. */
+/** Returns the header of an entry under its name in the archive. */
 export function headerOfEntry(entry: FullEntry, name: BytePath, type: string, size: number): Header {
   const { link, uid, gid, seconds, nanoseconds } = entry;
   const device = type === '3' || type === '4' ? numbersOf(entry.nodeDevice) : null;
   return { type, name, link, mode: entry.mode & 0o7777, uid, gid, size, seconds, nanoseconds, device };
 }
 
-/** Major and minor number, makedev(3). */
+/** Returns the major and the minor number, makedev(3). */
 function numbersOf(device: bigint): readonly [number, number] {
   const major = ((device >> 8n) & 0xfffn) | ((device >> 32n) & ~0xfffn);
   const minor = (device & 0xffn) | ((device >> 12n) & 0xffffff00n);
   return [Number(major), Number(minor)];
 }
 
-/** Attributes that an archive stores: those of users, and capabilities. */
+/** An archive stores the attributes of users, and capabilities. */
 const STORED = /^user\.|^security\.capability$/;
 
-/** The records of its extended attributes. */
+/** Returns the records of extended attributes. */
 export function recordsOf(attributes: readonly Attribute[]): PaxRecord[] {
   if (attributes.length === 0) return [];
   return attributes
@@ -38,7 +38,7 @@ export function recordsOf(attributes: readonly Attribute[]): PaxRecord[] {
     .map(({ name, value }) => [`SCHILY.xattr.${keyOf(name)}`, value.toString('latin1')]);
 }
 
-/** As GNU tar does: `=` ends the key. */
+/** Escapes `=`, which ends the key, as GNU tar does. */
 function keyOf(name: string): string {
   return name.replaceAll('%', '%25').replaceAll('=', '%3D');
 }

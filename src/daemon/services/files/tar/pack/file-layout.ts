@@ -4,20 +4,20 @@ import type { BytePath } from '../../../../linux/paths/byte-path.ts';
 import { BLOCK, type BlockWriter } from '../format/block-writer.ts';
 import type { PaxRecord } from '../format/header-writer.ts';
 
-/** How a regular file is stored in an archive. */
+/** Describes how a regular file is stored in an archive. */
 export interface FileLayout {
-  /** The name in the header. */
+  /** This is the name in the header. */
   readonly name: BytePath;
   readonly records: readonly PaxRecord[];
-  /** What is stored before the content, or null. */
+  /** This is stored before the content, unless it is null. */
   readonly before: Buffer | null;
-  /** The parts of the content that are stored. */
+  /** These parts of the content are stored. */
   readonly ranges: readonly DataRange[];
-  /** Bytes stored in all. */
+  /** This many bytes are stored in all. */
   readonly stored: number;
 }
 
-/** The layout of a file of `size` bytes; `map`: the ranges that hold data, null when all of it does. */
+/** Returns the layout of a file of `size` bytes. `map` has the ranges that hold data. It is null if all of it does. */
 export function layoutOf(name: BytePath, size: number, map: readonly DataRange[] | null): FileLayout {
   if (!map) return { name, records: [], before: null, ranges: [{ start: 0, length: size }], stored: size };
   // The file may have been truncated since.
@@ -28,8 +28,9 @@ export function layoutOf(name: BytePath, size: number, map: readonly DataRange[]
 }
 
 /**
- * The format of GNU tar, version 1.0: the content is preceded by the map of its ranges, in decimal numbers, one a line:
- * their count, then start and length of each. Source: GNU tar's manual, "Storing Sparse Files".
+ * Returns the layout of GNU tar's sparse format, version 1.0. The map of ranges precedes the content. It has decimal
+ * numbers, one per line: the count of ranges, then start and length of each. Source: GNU tar's manual, "Storing Sparse
+ * Files".
  */
 function sparseLayout(name: BytePath, size: number, ranges: readonly DataRange[]): FileLayout {
   // A range of length 0 at the end of the file, as GNU tar writes it, ends a trailing hole.
@@ -54,7 +55,7 @@ function sparseLayout(name: BytePath, size: number, ranges: readonly DataRange[]
 
 /**
  * Copies the ranges of an open file to the archive, and pads it. Returns false when the file ended early or could not
- * be read: then the rest of it is zeros, so that the archive stays well-formed.
+ * be read. The rest of it is then zeros, so that the archive stays well-formed.
  */
 export async function* copyRanges(
   out: BlockWriter,

@@ -1,17 +1,17 @@
 import type { FileStatus } from '../../../../linux/files/directory-reader.ts';
 import type { BytePath } from '../../../../linux/paths/byte-path.ts';
 
-/** Files whose other names are still expected. */
+/** At most this many files are remembered whose other names are still expected. */
 const MAX_FILES = 65_536;
 
 /**
- * Finds the names that are hard links of a file which is in the archive already. Of more than 65,536 such files at a
- * time the others are stored once for each name.
+ * Finds the names that are hard links of a file which is in the archive already. Beyond 65,536 such files at a time, a
+ * file is stored once for each name.
  */
 export class Links {
   readonly #files = new Map<string, { readonly name: BytePath; left: number }>();
 
-  /** The name under which the file is in the archive; null, and `name` is remembered, when it is not. */
+  /** Returns the name under which the file is in the archive. If it is not, it remembers `name` and returns null. */
   earlier(file: FileStatus, name: BytePath): BytePath | null {
     if (file.links < 2) return null;
     const key = keyOf(file);
@@ -24,7 +24,7 @@ export class Links {
     return known.name;
   }
 
-  /** To be called when the file was not stored. */
+  /** Forgets a file that was not stored. */
   forget(file: FileStatus): void {
     this.#files.delete(keyOf(file));
   }

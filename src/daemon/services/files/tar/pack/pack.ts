@@ -7,6 +7,7 @@ import {
   type FullEntry,
   statusOfFile,
 } from '../../../../linux/files/directory-reader.ts';
+import { fileTypeOf } from '../../../../linux/files/entries.ts';
 import { PathHandle } from '../../../../linux/files/place.ts';
 import type { Lanes } from '../../../../linux/lanes/lanes.ts';
 import { type BytePath, bytePath, displayPath } from '../../../../linux/paths/byte-path.ts';
@@ -18,20 +19,20 @@ import { headerOfEntry, recordsOf, TYPES } from './entry-header.ts';
 import { copyRanges, layoutOf } from './file-layout.ts';
 import { Links } from './links.ts';
 
-/** Directories within each other: each level holds a descriptor. */
+/** Directories may be nested this deep, because each level holds a descriptor. */
 const MAX_DEPTH = 256;
 
-/** Errors that concern the daemon and not the entry: the archive cannot go on. */
+/** These errors concern the daemon and not the entry, so the archive cannot go on. */
 const EXHAUSTED = ['EMFILE', 'ENFILE', 'ENOMEM', 'ETIMEDOUT'];
-/** Errors of entries that were removed, or replaced by another kind, after they were listed. */
+/** These errors mean that an entry was removed, or replaced by another kind, after it was listed. */
 const VANISHED = ['ENOENT', 'ENOTDIR', 'ELOOP', 'ESTALE'];
 
 /**
- * The directory at an absolute path, which may be a symbolic link, and everything below it as an archive (tar, pax),
- * in chunks that own their memory. Links below are not followed. Entries that vanish meanwhile and sockets are left
- * out; of mounted file systems of the kernel (proc, sysfs, …) only the mount point is there. When something could not
- * be read, the archive is completed and the generator throws `aborted`. Throws `not_found` and `invalid_argument`
- * before the first chunk.
+ * Packs the directory at an absolute path, which may be a symbolic link, and everything below it as an archive (tar,
+ * pax), in chunks that own their memory. Links below it are not followed. Sockets, and entries that vanish meanwhile,
+ * are left out. Of mounted file systems of the kernel (proc, sysfs, …) the archive has only the mount point. When
+ * something could not be read, the archive is completed and the generator throws `aborted`. Throws `not_found` and
+ * `invalid_argument` before the first chunk.
  */
 export async function* packDirectory(path: string, lanes: Lanes): AsyncGenerator<Buffer> {
   await using root = await openRoot(path, lanes);
@@ -57,7 +58,7 @@ class Packer {
   readonly #mounts: readonly Mount[] = readMounts();
   readonly #out = new BlockWriter();
   readonly #links = new Links();
-  /** The first entry that could not be read. */
+  /** This is about the first entry that could not be read. */
   #failure: EnvdError | null = null;
 
   constructor(root: DirectoryReader, shown: string) {
@@ -78,7 +79,7 @@ class Packer {
     if (this.#failure) throw this.#failure;
   }
 
-  /** The entries of a directory whose path is `path`: of each batch first what is no directory. */
+  /** Packs the entries of a directory whose path is `path`. Of each batch, directories come last. */
   async *#directory(
     reader: DirectoryReader,
     path: BytePath,
@@ -88,7 +89,7 @@ class Packer {
     let reading = this.#next(reader, path);
     for (let batch = await reading; batch.length > 0; batch = await reading) {
       const below = batch.filter(isDirectory).map(withoutAttributes);
-      // Memory is needed for one batch at each level, so the next one is read early only without levels below.
+      // One batch is in memory at each level. So the next batch is read early only if there are no levels below.
       if (below.length === 0) reading = catchLater(this.#next(reader, path));
       yield* this.#files(reader, path, batch);
       batch = [];
@@ -130,11 +131,11 @@ class Packer {
     yield* this.#directory(reader, path, entry.device, depth + 1);
   }
 
-  /** Writes an entry; false when its content has to be read first. */
+  /** Writes an entry. Returns false when its content has to be read first. */
   #write(entry: FullEntry, name: BytePath): boolean {
-    const type = TYPES[entry.mode & constants.S_IFMT];
+    const type = TYPES[fileTypeOf(entry.mode)];
     if (entry.mode === 0) this.#fail(name, 'entry could not be read');
-    // A socket.
+    // The entry is a socket.
     if (type === undefined) return true;
     const earlier = type === '0' ? this.#links.earlier(entry, name) : null;
     if (earlier !== null) writeHeader(this.#out, { ...headerOfEntry(entry, name, '1', 0), link: earlier });
@@ -155,7 +156,7 @@ class Packer {
     if (!file) return this.#links.forget(entry);
     await using _ = file;
     const now = await statusOfFile(file);
-    if ((now.mode & constants.S_IFMT) !== constants.S_IFREG || now.inode !== entry.inode)
+    if (fileTypeOf(now.mode) !== constants.S_IFREG || now.inode !== entry.inode)
       return this.#links.forget(entry);
     const layout = layoutOf(name, now.size, entry.map);
     const records = [...layout.records, ...recordsOf(entry.attributes)];
@@ -165,7 +166,7 @@ class Packer {
       this.#fail(name, 'file was truncated, or could not be read');
   }
 
-  /** Null when the entry has vanished or, with the failure noted, cannot be read. */
+  /** Returns null when the entry has vanished or cannot be read. The latter is noted as a failure. */
   async #attempt<T>(path: BytePath, step: () => Promise<T>): Promise<T | null> {
     try {
       return await step();
@@ -191,7 +192,7 @@ class Packer {
   }
 }
 
-/** A directory of a batch; its attributes are read again, because they would keep the whole batch in memory. */
+/** Describes a directory of a batch. Its attributes are read again, since keeping them would keep the whole batch. */
 type Subdirectory = FullEntry & { readonly hasAttributes: boolean };
 
 function withoutAttributes(entry: FullEntry): Subdirectory {
@@ -199,10 +200,10 @@ function withoutAttributes(entry: FullEntry): Subdirectory {
 }
 
 function isDirectory({ mode }: FullEntry): boolean {
-  return (mode & constants.S_IFMT) === constants.S_IFDIR;
+  return fileTypeOf(mode) === constants.S_IFDIR;
 }
 
-/** The promise, whose rejection nobody may be left to handle. */
+/** Marks a rejection as handled, because nobody may be left to handle it. */
 function catchLater<T>(promise: Promise<T>): Promise<T> {
   promise.catch(() => {});
   return promise;

@@ -1,52 +1,51 @@
 import type { DirectoryWriter, SmallFile } from '../../../../linux/files/directory-writer.ts';
 import type { Attribute } from '../../../../linux/files/entries.ts';
+import type { Owner } from '../../../../linux/files/place.ts';
 import type { BytePath } from '../../../../linux/paths/byte-path.ts';
-import type { User } from '../../../../linux/system/users.ts';
-
-type Owner = Pick<User, 'uid' | 'gid'>;
 
 /** Runs a task in the background. */
 type Beside = (task: () => Promise<void>) => Promise<void>;
 
-/** Entries that are stored at the same time. */
+/** At most this many entries are stored at the same time. */
 const MAX_TASKS = 16;
 
-/** Files that are stored in one job, and their content in bytes. */
+/** At most this many files, with this many bytes of content, are stored in one job. */
 const BATCH_FILES = 64;
 const BATCH_BYTES = 256 * 1024;
 
-/** A small file that can be stored together with others. */
+/** Describes a small file that can be stored together with others. */
 export interface PendingFile {
   readonly file: SmallFile;
-  /** Stores it on its own. */
+  /** Stores the file on its own. */
   readonly store: () => Promise<void>;
   readonly stored: () => void;
 }
 
-/** A directory that entries are unpacked into. */
+/** Describes a directory that entries are unpacked into. */
 export interface Level {
   readonly name: BytePath;
   readonly writer: DirectoryWriter;
-  /** What is being stored in it, by name. */
+  /** These are entries of the directory that are being stored, by name. */
   readonly tasks: Map<BytePath, Promise<void>>;
-  /** Files that wait to be stored together. */
+  /** These files wait to be stored together. */
   readonly batch: PendingFile[];
   /** Completes the directory when all entries are in it. */
   finish: (() => Promise<void>) | null;
 }
 
-/** What an archive says about a directory. */
+/** Holds what an archive says about a directory. */
 export interface DirectoryFacts {
   readonly mode: number;
   readonly owner: Owner;
   readonly attributes: readonly Attribute[];
-  /** Nanoseconds since the epoch. */
+  /** The modification time is in nanoseconds since the epoch. */
   readonly modified: bigint;
 }
 
 /**
- * The directories on the path to the current entry, each open, so that it does not matter what other processes put in
- * their place; and the entries that are being stored. Directories are completed when the archive leaves them.
+ * Keeps the directories on the path to the current entry open, so that it does not matter what other processes put in
+ * their place. It also keeps track of the entries that are being stored. A directory is completed when the archive
+ * leaves it.
  */
 export class DirectoryStack {
   readonly #root: DirectoryWriter;
@@ -54,7 +53,7 @@ export class DirectoryStack {
   readonly #user: Owner;
   readonly #beside: Beside;
   readonly #running = new Set<Promise<void>>();
-  /** Bytes in the batch of the top level; there is no other batch. */
+  /** The batch of the top level has this many bytes. There is no other batch. */
   #waiting = 0;
   #failure: { readonly reason: unknown } | null = null;
 
@@ -65,7 +64,7 @@ export class DirectoryStack {
     this.#user = user;
   }
 
-  /** Goes to a directory; missing ones are made for the user. */
+  /** Goes to a directory. Missing directories are made for the user. */
   async enter(path: readonly BytePath[]): Promise<Level> {
     let depth = 0;
     while (depth < path.length && this.#levels[depth + 1]?.name === path[depth]) depth++;
@@ -79,7 +78,7 @@ export class DirectoryStack {
     return this.#top;
   }
 
-  /** Makes a directory and goes there; false when it exists, and is then kept as it is. */
+  /** Makes a directory and goes there. If the directory exists, it stays as it is, and the result is false. */
   async make(level: Level, name: BytePath, facts: DirectoryFacts): Promise<boolean> {
     await this.#flush(level);
     const { directory, isNew } = await level.writer.makeDirectory(name, facts.owner);
@@ -87,7 +86,7 @@ export class DirectoryStack {
     this.#levels.push(made);
     if (!isNew) return false;
     const { mode, attributes } = facts;
-    // The user's own permissions may be needed to fill it.
+    // The user's own permissions may be needed to fill the directory.
     if (mode !== 0o755) await directory.setFirstMode(mode | 0o700, facts.owner.uid);
     for (const { name: key, value } of attributes) await directory.setAttribute(key, value);
     made.finish = async () => {
@@ -107,7 +106,7 @@ export class DirectoryStack {
     return directory;
   }
 
-  /** Runs a task in the background as soon as there are few enough. Its failure is thrown by `assertNoFailure`. */
+  /** Runs a task in the background as soon as few enough are running. `assertNoFailure` throws its failure. */
   async start(level: Level, name: BytePath, task: () => Promise<void>): Promise<void> {
     await this.#room();
     const run = this.#run(task).finally(() => level.tasks.delete(name));
@@ -160,7 +159,7 @@ export class DirectoryStack {
     return top;
   }
 
-  /** Leaves the top directory; it is completed in the background. */
+  /** Leaves the top directory, which is completed in the background. */
   async #leave(): Promise<void> {
     const level = this.#levels.pop();
     if (!level) return;
@@ -188,11 +187,11 @@ export class DirectoryStack {
   }
 }
 
-/** Stores files in as few jobs as possible; what cannot be stored with others, such as over a file, on its own. */
+/** Stores files in as few jobs as possible. A file that replaces another one is stored on its own. */
 async function storeAll(writer: DirectoryWriter, batch: readonly PendingFile[]): Promise<void> {
   for (let done = 0; done < batch.length; done++) {
     const rest = batch.slice(done);
-    // Storing it on its own tells the reason, with its name.
+    // Storing the file on its own reports the reason, with its name.
     const count = await writer.storeFiles(rest.map(({ file }) => file)).catch(() => 0);
     for (const { stored } of rest.slice(0, count)) stored();
     done += count;

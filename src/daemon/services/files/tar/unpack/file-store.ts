@@ -1,27 +1,27 @@
 import type { DirectoryWriter, NewFile } from '../../../../linux/files/directory-writer.ts';
+import type { Owner } from '../../../../linux/files/place.ts';
 import { writeFully } from '../../../../linux/files/write-fully.ts';
 import { Attributes } from '../../../../linux/files/xattr.ts';
 import type { BytePath } from '../../../../linux/paths/byte-path.ts';
 import { native } from '../../../../linux/system/native.ts';
-import type { User } from '../../../../linux/system/users.ts';
 import { timeOf } from '../format/pax-reader.ts';
 import type { Member } from '../format/reader.ts';
 
-/** Where and how a file is stored. */
+/** Describes where and how a file is stored. */
 export interface FileTarget {
   readonly directory: DirectoryWriter;
   readonly name: BytePath;
-  readonly owner: Pick<User, 'uid' | 'gid'>;
+  readonly owner: Owner;
   readonly mode: number;
   readonly signal: AbortSignal;
 }
 
-/** Bytes that are received before they are written. */
+/** This many bytes are received before they are written. */
 const PIECE = 512 * 1024;
 
 /**
- * Stores a file, which appears complete or not at all. `take` takes the next bytes of its stored content, between one and as
- * many as it is asked for.
+ * Stores a file, which appears complete or not at all. `take` takes the next bytes of its stored content, at least one
+ * and at most as many as it is asked for.
  */
 export async function storeFile(
   take: (most: number) => Promise<Buffer>,
@@ -50,7 +50,7 @@ async function complete(made: NewFile, member: Member, target: FileTarget): Prom
   await file.run(() => native.writeTimes(file.fd, timeOf(member), timeOf(member)));
 }
 
-/** The end of the last stored range. */
+/** Returns the end of the last stored range. */
 function endOf({ ranges }: Member): number {
   const last = ranges.at(-1);
   return last ? last.start + last.length : 0;

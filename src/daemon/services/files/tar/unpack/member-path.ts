@@ -2,12 +2,12 @@ import { EnvdError } from '../../../../../base/errors.ts';
 import { type BytePath, displayPath } from '../../../../linux/paths/byte-path.ts';
 import { MAX_PATH_BYTES } from '../../../../linux/paths/paths.ts';
 
-/** Directories within each other: each level holds a descriptor. */
+/** Directories may be nested this deep, because each level holds a descriptor. */
 const MAX_DEPTH = 256;
 
 /**
- * The components of a name in an archive; none for the top. Throws `invalid_argument` for names that are absolute or
- * lead upwards, that are too long or too deep.
+ * Returns the components of a name in an archive, or none for the top. Throws `invalid_argument` for names that are
+ * absolute, lead upwards, or are too long or too deep.
  */
 export function memberPath(name: BytePath): BytePath[] {
   const problem = problemOf(name);

@@ -3,8 +3,8 @@ import type { BytePath } from '../../../../linux/paths/byte-path.ts';
 const FIRST_CAPACITY = 1024;
 
 /**
- * A set of names that keeps 8 bytes of each: a hash of 53 bits. A million names take 16 MiB, where the names
- * themselves would take 100. Open addressing.
+ * Holds a set of names, of each of which it keeps only a hash of 53 bits. This takes about a sixth of the memory of the
+ * names themselves. The table uses open addressing.
  */
 export class NameSet {
   #slots = new Float64Array(FIRST_CAPACITY);
@@ -27,7 +27,7 @@ export class NameSet {
     this.#count++;
   }
 
-  /** The slot that has the hash, or the free one for it. */
+  /** Returns the slot that has the hash, or the free one for it. */
   #slotOf(hash: number): number {
     let slot = hash % this.#slots.length;
     while (this.#slots[slot] !== 0 && this.#slots[slot] !== hash) slot = (slot + 1) % this.#slots.length;
@@ -42,7 +42,7 @@ export class NameSet {
   }
 }
 
-/** Never 0. Two hashes of 32 and 21 bits. */
+/** Returns a hash that is never 0, because 0 marks a free slot. It consists of two hashes, of 32 and 21 bits. */
 function hashOf(name: BytePath): number {
   let low = 0x811c9dc5;
   let high = 0x01000193;

@@ -14,37 +14,37 @@ import { NameSet } from './name-set.ts';
 
 /** Larger files are written as they come. */
 const SMALL = 256 * 1024;
-/** Smaller ones are stored together. */
+/** Smaller files are stored together. */
 const BATCHED = 64 * 1024;
 const MAX_ID = 0xffff_fffe;
 
-/** What was unpacked. */
+/** Counts what was unpacked. */
 export interface Unpacked {
   files: number;
   directories: number;
-  /** Symbolic and hard links. */
+  /** This counts symbolic and hard links. */
   links: number;
-  /** Content of files. */
+  /** This is the content of files. */
   bytes: number;
-  /** Fifos and devices, which are not unpacked. */
+  /** This counts fifos and devices, which are not unpacked. */
   skipped: number;
 }
 
 export interface UnpackOptions {
-  /** The path in errors. */
+  /** This is the path in errors. */
   readonly shown: string;
   readonly user: User;
-  /** Aborts when the client disconnects. */
+  /** The signal aborts when the client disconnects. */
   readonly signal: AbortSignal;
-  /** Runs what goes on while the next bytes are waited for. */
+  /** Runs what goes on while the next bytes are awaited. */
   readonly beside: <T>(step: () => Promise<T>) => Promise<T>;
 }
 
 /**
- * Unpacks an archive below an open directory. Files and links replace what has their names, each atomically; directories
- * that exist are kept as they are. What was unpacked before an error stays, and the error tells what it was. Throws
- * `invalid_argument` for malformed archives and for names that lead out of the directory, `no_space`, and the errors of
- * the file system.
+ * Unpacks an archive below an open directory. Files and links replace what has their names, each atomically.
+ * Directories that exist are kept as they are. What was unpacked before an error stays, and the error says how much it
+ * was. Throws `invalid_argument` for malformed archives and for names that lead out of the directory, `no_space`, and
+ * the errors of the file system.
  */
 export async function unpack(
   source: AsyncIterable<Buffer>,
@@ -67,7 +67,7 @@ class Unpacker {
   readonly #reader: TarReader;
   readonly #options: UnpackOptions;
   readonly #stack: DirectoryStack;
-  /** Files that were unpacked: hard links lead to nothing else. */
+  /** Hard links may lead only to these files, which were unpacked. */
   readonly #files = new NameSet();
 
   constructor(reader: TarReader, root: DirectoryWriter, options: UnpackOptions) {
@@ -114,7 +114,7 @@ class Unpacker {
 
   async #directory(level: Level, name: BytePath, member: Member): Promise<void> {
     const owner = this.#ownerOf(member);
-    // Set-group-ID grants no rights, and a directory needs it to hand its group on.
+    // Set-group-ID grants no rights, and a directory needs it to pass its group on.
     const mode = member.mode & (this.#keepsOwners ? 0o3777 : 0o1777);
     const facts = { mode, owner, attributes: member.attributes, modified: timeOf(member) };
     if (await this.#stack.make(level, name, facts)) this.done.directories++;
@@ -123,7 +123,7 @@ class Unpacker {
   async #file(level: Level, name: BytePath, member: Member): Promise<void> {
     const { signal } = this.#options;
     const owner = this.#ownerOf(member);
-    // Without set-id bits, like any upload: docs/decisions/006-paths-and-rights.md.
+    // Uploads never set set-id bits: see docs/decisions/007-paths-and-rights.md.
     const target = { directory: level.writer, name, owner, mode: member.mode & 0o1777, signal };
     const count = () => {
       this.done.files++;
@@ -168,7 +168,7 @@ class Unpacker {
         member,
         `is a hard link to '${displayPath(member.link)}', which is no file of this archive`,
       );
-    // The file may still be on its way.
+    // The file may not have been stored yet.
     await this.#stack.allSettled();
     const target = path.pop() ?? '';
     await using from = await this.#stack.open(path);
@@ -185,7 +185,7 @@ class Unpacker {
     return this.#options.user.uid === 0;
   }
 
-  /** The owner in the archive if the user is root, else the user. */
+  /** Returns the owner in the archive if the user is root, or else the user. */
   #ownerOf(member: Member): { uid: number; gid: number } {
     const { uid, gid } = this.#keepsOwners ? member : this.#options.user;
     if (uid > MAX_ID || gid > MAX_ID) throw invalid(member, 'has an owner that is no valid number');
