@@ -319,7 +319,7 @@ describe('the workload is thawed', () => {
       vi.advanceTimersByTime(WATCHDOG_MS - 1);
       expect(top.child('user').freezeRequested()).toBe(true);
       expect(onWatchdog).not.toHaveBeenCalled();
-      vi.advanceTimersByTime(1);
+      await vi.advanceTimersByTimeAsync(1);
       expect(top.child('user').freezeRequested()).toBe(false);
       expect(onWatchdog).toHaveBeenCalledExactlyOnceWith(null);
       await freezer.freeze(legacy, never);
