@@ -12,7 +12,7 @@ interface HealthSources extends AbilitySources {
 export interface HealthReport {
   readonly version: string;
   readonly interface: string;
-  /** When this program was started, RFC 3339. */
+  /** The time when this program was started, as RFC 3339 has it. */
   readonly since: string;
   readonly frozen: { readonly workload: boolean; readonly filesystem: boolean };
   readonly abilities: Abilities;
