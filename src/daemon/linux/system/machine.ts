@@ -13,13 +13,6 @@ export function kernelIsSince(major: number, minor: number): boolean {
 
 /** The wall clock of the guest, in nanoseconds since the epoch. */
 export class WallClock {
-  readonly #set: (seconds: number, nanoseconds: number) => void;
-
-  /** `set` sets the clock. */
-  constructor(set = native.setRealtimeClock) {
-    this.#set = set;
-  }
-
   /** Returns the time, exact to the millisecond. */
   nowNs(): bigint {
     return BigInt(Date.now()) * 1_000_000n;
@@ -27,7 +20,7 @@ export class WallClock {
 
   /** Sets the time. Throws EPERM without CAP_SYS_TIME, and EINVAL for a time before the epoch. */
   setNs(timeNs: bigint): void {
-    this.#set(Number(timeNs / SECOND), Number(timeNs % SECOND));
+    native.setRealtimeClock(Number(timeNs / SECOND), Number(timeNs % SECOND));
   }
 }
 

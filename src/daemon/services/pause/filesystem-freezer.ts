@@ -39,12 +39,10 @@ export class FilesystemFreezer implements Disposable {
   readonly #options: FilesystemFreezerOptions;
   readonly #record: FrozenRecord;
   readonly #watchdog: Watchdog;
-  readonly #queue: SerialQueue;
   #frozen = false;
 
   constructor(options: FilesystemFreezerOptions) {
     this.#options = options;
-    this.#queue = options.queue;
     this.#watchdog = new Watchdog(() => this.release(), options.onWatchdog);
     this.#record = new FrozenRecord(options.recordFile, options.onStaleRecord);
     if (this.#record.read().includes(options.path)) this.#markFrozen();
@@ -62,7 +60,7 @@ export class FilesystemFreezer implements Disposable {
 
   /** Whether `release` may have anything to do, because the file system is frozen or a freeze may be under way. */
   get mayBeFrozen(): boolean {
-    return this.#frozen || !this.#queue.isIdle;
+    return this.#frozen || !this.#options.queue.isIdle;
   }
 
   /**
@@ -71,7 +69,7 @@ export class FilesystemFreezer implements Disposable {
    */
   async freeze(): Promise<void> {
     using _ = this.#options.lock.acquire('fsfreeze');
-    await this.durations.measure(() => this.#queue.run(() => this.#freeze()));
+    await this.durations.measure(() => this.#options.queue.run(() => this.#freeze()));
   }
 
   /**
@@ -80,12 +78,12 @@ export class FilesystemFreezer implements Disposable {
    */
   async thaw(): Promise<void> {
     using _ = this.#options.lock.acquire('fsthaw');
-    await this.#queue.run(() => this.#thaw());
+    await this.#options.queue.run(() => this.#thaw());
   }
 
   /** Thaws the file system if this daemon, or a previous one, has frozen it. Does not take the lock. */
   async release(): Promise<void> {
-    await this.#queue.run(async () => {
+    await this.#options.queue.run(async () => {
       if (this.#frozen) await this.#thaw();
     });
   }

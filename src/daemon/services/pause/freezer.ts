@@ -157,7 +157,6 @@ export class Freezer implements Disposable {
   [Symbol.dispose](): void {
     this.#watchdog.disarm();
     this.thaw();
-    this.#watchdog.disarm();
   }
 
   async #freeze(request: FreezeRequest, signal: AbortSignal): Promise<FreezeStatistics> {

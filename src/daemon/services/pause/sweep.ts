@@ -24,22 +24,18 @@ export function survey(
   const targets: Cgroup[] = [];
   let allowlisted = 0;
   let preFrozen = 0;
+  let truncated = false;
+  const visited = () => allowlisted + preFrozen + targets.length;
   for (const { cgroup, keep } of candidates) {
-    const visited = allowlisted + preFrozen + targets.length;
-    if (visited === maxCgroups) return { visited, allowlisted, truncated: true, preFrozen, targets };
+    truncated = visited() === maxCgroups;
+    if (truncated) break;
     const requested = keep ? false : freezeRequested(cgroup);
     if (requested === null) continue;
     if (keep) allowlisted++;
     else if (requested && !isOurs(cgroup)) preFrozen++;
     else targets.push(cgroup);
   }
-  return {
-    visited: allowlisted + preFrozen + targets.length,
-    allowlisted,
-    truncated: false,
-    preFrozen,
-    targets,
-  };
+  return { visited: visited(), allowlisted, truncated, preFrozen, targets };
 }
 
 /** Returns whether a freeze of the cgroup was requested; null when the cgroup does not exist. */

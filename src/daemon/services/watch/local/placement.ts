@@ -63,13 +63,9 @@ export class Placement {
     return path === null ? null : joinBytes(this.ground.path, path);
   }
 
-  descend(): Descent {
-    return new Descent(this);
-  }
-
   /** Watches the root. Throws open(2)'s and inotify_add_watch(2)'s errors. */
   watchRoot(): void {
-    using descent = this.descend();
+    using descent = new Descent(this);
     using handle = descent.openRoot();
     this.watch(this.root, handle);
   }
@@ -82,7 +78,7 @@ export class Placement {
 
   /** Returns whether the watched directory is at its path in the tree. */
   isInPlace(directory: Directory): boolean {
-    using descent = this.descend();
+    using descent = new Descent(this);
     return descent.find(directory) !== null;
   }
 
@@ -90,13 +86,13 @@ export class Placement {
    * Returns what kind of entry has this name in a directory; null when none has, or when the directory is not at its path.
    */
   kindOf(directory: Directory, name: BytePath): 'directory' | 'other' | null {
-    using descent = this.descend();
+    using descent = new Descent(this);
     return descent.find(directory)?.kindOf(name) ?? null;
   }
 
   /** Returns when a file was modified, in milliseconds since the epoch; null in the cases of `kindOf`. */
   modifiedMsOf(directory: Directory, name: BytePath): number | null {
-    using descent = this.descend();
+    using descent = new Descent(this);
     return descent.find(directory)?.modifiedMsOf(name) ?? null;
   }
 

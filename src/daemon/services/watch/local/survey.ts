@@ -1,6 +1,7 @@
 import { monotonicMs } from '../../../../base/monotonic.ts';
 import type { Directory, DirectoryScan } from './directory.ts';
 import { removeEntry, replayEvent } from './entry-events.ts';
+import { Descent } from './placement.ts';
 import { NameReader } from './reader.ts';
 import type { Tree } from './tree.ts';
 
@@ -111,7 +112,7 @@ export class TreeSurvey implements Disposable {
   /** Reads directories; returns those that were read to their end. */
   #readQueue(deadline: number): Directory[] {
     const done: Directory[] = [];
-    using descent = this.tree.placement.descend();
+    using descent = new Descent(this.tree.placement);
     drain(this.#queue, deadline, (directory) => {
       let state = this.#reader.step(directory, descent);
       while (state === 'more' && monotonicMs() < deadline) state = this.#reader.step(directory, descent);
