@@ -24,7 +24,6 @@ export function hasVanished(error: unknown): boolean {
   return isSystemError(error, 'ENOENT', 'ENODEV');
 }
 
-/** The CPU time that processes have taken. */
 export interface CpuTime {
   readonly userMicros: number;
   readonly systemMicros: number;
@@ -58,12 +57,10 @@ export class Cgroup {
     return this.has('cgroup.controllers');
   }
 
-  /** Returns whether the cgroup has this control file. */
   has(file: string): boolean {
     return existsSync(join(this.path, file));
   }
 
-  /** Returns the child cgroup `name`, which need not exist. */
   child(name: string): Cgroup {
     return new Cgroup(join(this.path, name));
   }

@@ -6,7 +6,6 @@ export interface WorkloadMemory {
   readonly bytes: number | null;
   /** For how long at least one task was waiting for memory. */
   readonly stalledMicros: number | null;
-  /** The number of out-of-memory kills. */
   readonly kills: number | null;
 }
 

@@ -16,7 +16,6 @@ export interface Message {
  * so do the descriptors in it. Source: unix(7).
  */
 export class MessageQueue implements Disposable {
-  /** The descriptor of the reading end. */
   readonly reading: number;
   readonly #writing: number;
 

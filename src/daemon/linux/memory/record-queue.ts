@@ -6,19 +6,16 @@ import { closeAll, dropFirstMessage, firstMessage, type Message, MessageQueue } 
 export class RecordQueue implements StoredDescriptor {
   readonly name: string;
   readonly #messages = new MessageQueue();
-  /** The tokens of the messages in the queue, in order. */
   readonly #tokens: object[] = [];
 
   constructor(name: string) {
     this.name = name;
   }
 
-  /** The number of messages. */
   get length(): number {
     return this.#tokens.length;
   }
 
-  /** The descriptor of the reading end. */
   get descriptor(): number {
     return this.#messages.reading;
   }

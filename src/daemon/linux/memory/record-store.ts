@@ -36,19 +36,16 @@ const MEMORY = 'memory';
  * memory, whose descriptor is in one of the messages. Without a service manager nothing is kept.
  */
 export class RecordStore {
-  /** Whether records are kept. */
   readonly isActive: boolean;
   readonly #writer: Writer;
   readonly #onFailure: (reason: string) => void;
   #failures = 0;
-  /** The queues of records that change. */
   readonly #queues: RecordQueue[] = [];
   /** The queue of records that do not change any more, which are removed in about the order in which they were made. */
   #lasting: RecordQueue | null = null;
   /** The memory of records without descriptors; false when there can be none, and null before it is needed. */
   #memory: RecordMemory | false | null = null;
   readonly #outbox: ManagerOutbox;
-  /** The last number that `#now` has returned. */
   #last = 0;
 
   /** `socket` is the service manager's, or null. `onFailure` is called once, when a record cannot be kept. */
@@ -237,7 +234,6 @@ export class KeptRecord {
     this.key = key;
   }
 
-  /** Whether anything is kept. */
   get isKept(): boolean {
     return this.#store.isActive;
   }

@@ -16,7 +16,6 @@ export interface FoundRecord {
   readonly descriptors: Readonly<Record<string, number>>;
 }
 
-/** The content of a message. */
 export interface RecordContent {
   readonly key: string;
   readonly writer: Writer;

@@ -7,7 +7,6 @@ import { runTool } from '../system/tool.ts';
 const RTF_UP = 1;
 const RTF_GATEWAY = 2;
 const RTF_REJECT = 0x200;
-/** How long ip(8) may take, in milliseconds. */
 const TOOL_LIMIT_MS = 2000;
 const TABLE = '/proc/net/route';
 
@@ -17,7 +16,6 @@ export interface KernelRoute {
   readonly gateway: string | null;
 }
 
-/** A row of /proc/net/route. */
 interface Row extends KernelRoute {
   readonly destination: number;
   readonly mask: number;

@@ -67,7 +67,6 @@ export async function openListeningSocket(
   return descriptor;
 }
 
-/** Returns the port of a listening socket. */
 export function portOf(listener: number): number {
   return Number(native.listeningAt(listener)?.port);
 }

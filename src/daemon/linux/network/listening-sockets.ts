@@ -50,7 +50,6 @@ const ADDRESS_WORD = 2;
 const UID_WORD = 16;
 const INODE_WORD = 17;
 
-/** Collects the sockets that were read. */
 class Dump {
   readonly sockets = new Map<number, number>();
   /** How many sockets were read, including those that were left out. */
@@ -134,7 +133,6 @@ function throwUnlessNoIPv6(errno: number, family: number): void {
   });
 }
 
-/** Calls `visit` for each socket. */
 export function eachListeningSocket(
   sockets: ListeningSockets,
   visit: (port: number, place: ListeningPlace, uid: number, inode: number) => void,

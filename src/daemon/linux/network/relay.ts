@@ -70,7 +70,6 @@ function close({ write, read }: Pipe): void {
   closeSync(read);
 }
 
-/** One of the two connections of a relay. */
 class End {
   readonly descriptor: number;
   readonly #set: (events: number) => void;

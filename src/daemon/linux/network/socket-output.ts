@@ -32,7 +32,6 @@ export class SocketOutput implements Disposable {
     return descriptor === null ? null : new SocketOutput(descriptor);
   }
 
-  /** The number of bytes that the kernel has taken. */
   get sent(): number {
     return this.#sent;
   }

@@ -14,7 +14,6 @@ export function notifyServiceManager(socket: string | null, state: ServiceState)
   if (socket !== null) notify(socket, MESSAGES[state]);
 }
 
-/** A descriptor that the service manager has kept for this program. */
 export interface StoredDescriptor {
   readonly name: string;
   readonly descriptor: number;

@@ -1,7 +1,6 @@
 import { readFileSync, type Stats, statSync } from 'node:fs';
 import { EnvdError } from '../../../base/errors.ts';
 
-/** A user of the guest. */
 export interface User {
   readonly name: string;
   readonly uid: number;
@@ -137,7 +136,6 @@ function parseId(text: string | undefined): number | null {
 class Accounts implements AccountNames {
   readonly #passwd: Passwd;
   readonly #groups: Groups;
-  /** The users that were asked for. */
   readonly #users = new Map<string, User>();
 
   constructor(passwd: Passwd, groups: Groups) {

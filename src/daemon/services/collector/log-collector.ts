@@ -6,7 +6,6 @@ import type { LogQueue } from './log-queue.ts';
 
 /** How long a line waits for others that are sent with it, in milliseconds. */
 const INTERVAL_MS = 1000;
-/** How long a request may take, in milliseconds. */
 const REQUEST_LIMIT_MS = 5000;
 /**
  * The first and the longest pause after a failure, in milliseconds. It doubles each time, and up to half of it is left out at
@@ -54,7 +53,6 @@ export class LogCollector implements Disposable {
   /** Whether `name` was ever called outside of a pause. */
   #wasNamed = false;
   #timer: NodeJS.Timeout | null = null;
-  /** The request that is under way. */
   #request: { readonly abort: AbortController; readonly done: Promise<boolean> } | null = null;
   #failures = 0;
   /** Whether an error of this series was reported. */

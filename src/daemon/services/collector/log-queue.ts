@@ -48,7 +48,6 @@ export class LogQueue extends EventEmitter<{ line: [] }> {
     this.#limit = limit;
   }
 
-  /** The memory that the lines take, in bytes. */
   get bytes(): number {
     return this.#bytes;
   }
@@ -57,7 +56,6 @@ export class LogQueue extends EventEmitter<{ line: [] }> {
     return this.#blocks.length === 0;
   }
 
-  /** Whether a whole batch waits. */
   get hasBatch(): boolean {
     return this.#bytes >= BATCH_BYTES;
   }

@@ -27,7 +27,6 @@ export interface Abilities {
   readonly forwarding: Ability;
 }
 
-/** What the cgroups of the workload support. */
 export interface CgroupAbilities {
   /** Why the workload cannot be frozen; null when it can. */
   readonly obstacle: string | null;

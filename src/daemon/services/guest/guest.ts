@@ -45,7 +45,6 @@ export class Guest {
     return this.#environment;
   }
 
-  /** Replaces the platform's variables. */
   set environment(variables: Variables) {
     this.#platformVariables = variables;
     this.#environment = { ...this.#defaultVariables, ...variables, ...this.#ownVariables };

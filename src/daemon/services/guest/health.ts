@@ -2,13 +2,11 @@ import { INTERFACE_VERSION } from '../../../base/program/version.ts';
 import { type Abilities, type AbilitySources, abilities } from './abilities.ts';
 
 interface HealthSources extends AbilitySources {
-  /** The version of the build. */
   readonly version: string;
   readonly freezer: { readonly active: boolean };
   readonly filesystemFreezer: { readonly active: boolean };
 }
 
-/** The answer to `GET /health?verbose`. */
 export interface HealthReport {
   readonly version: string;
   readonly interface: string;

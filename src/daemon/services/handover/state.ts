@@ -39,7 +39,6 @@ export interface Head {
   readonly build: string;
 }
 
-/** The settings of the guest. */
 export interface Settings {
   readonly guest: GuestState;
   /** The timestamp of the last /init that was applied, in nanoseconds as a decimal text; null when there was none. */

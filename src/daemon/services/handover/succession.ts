@@ -13,7 +13,6 @@ import type { PolledWatches } from '../watch/polled.ts';
 import { recover, SettingsRecord } from './recovery.ts';
 import type { Handover, Settings, Snapshot } from './state.ts';
 
-/** The services whose state goes from one daemon to the next. */
 export interface Heirs {
   readonly guest: Guest;
   readonly init: Init;

@@ -23,7 +23,6 @@ const RESPONSES_MS = 500;
 const CHANGES_MS = 2000;
 
 export interface UpgradeOptions {
-  /** The version of the build. */
   readonly version: string;
   /**
    * The program that is now at the path of this one, and this one as it was started, in case the other cannot be executed.
@@ -39,14 +38,12 @@ export interface UpgradeOptions {
 export interface Upgraded {
   /** `leave` stops accepting connections, closes them as they become idle, and closes all of them after `limitMs`. */
   readonly app: { leave(limitMs: number): Promise<void> };
-  /** The descriptor of the listening socket. */
   readonly listener: number;
   readonly processes: Pick<ProcessTable, 'refuseStarts' | 'settle' | 'goOn' | 'handOver'>;
   readonly gate: WriteGate;
   readonly watcher: Disposable;
   /** Excludes the operations that prepare a pause. */
   readonly lock: ExclusiveLock;
-  /** Ends all streams. */
   readonly shutdown: AbortController;
   /** Aborts when the daemon stops. It is not replaced any more then. */
   readonly stopping: AbortSignal;

@@ -10,7 +10,6 @@ import { WaitingCalls } from './waiting-calls.ts';
 
 /** What an upgrade has handed over. */
 export interface HandoverReport {
-  /** The version of the build that was replaced. */
   readonly build: string;
   /** The number of processes that run; `exits` are those that have ended and that clients can still ask for. */
   readonly processes: number;
@@ -26,7 +25,6 @@ export interface InitReport {
   handover?: HandoverReport | null;
   /** Null if the request was not authorized, or there is nothing to report. */
   freezeAudit: FreezeAudit | null;
-  /** Call it when the client has received a successful response. */
   delivered?: () => void;
 }
 
@@ -36,7 +34,6 @@ export interface WaitingCaller {
   readonly signal: AbortSignal;
 }
 
-/** The arguments of a step. */
 export interface InitCall {
   readonly request: InitRequest;
   readonly report: InitReport;
@@ -50,7 +47,6 @@ export interface InitCall {
 /** A step that runs `unless stale` is left out when the request is not newer than the last one that was applied. */
 type Condition = 'unless stale' | 'always';
 
-/** A step that never waits. */
 export interface QuickStep {
   readonly name: string;
   readonly runs: Condition;
@@ -85,9 +81,6 @@ interface SharedStep {
   readonly runs: SharedRuns;
 }
 
-/** This signal never aborts. Internal runs get it, because they have no client that could go. */
-const NEVER = new AbortController().signal;
-
 /**
  * Applies the platform's call after each boot and resume. The platform gives up a call after 50 ms, and repeats it until one
  * succeeds. So each call does the quick steps at once; steps that take longer go on without their caller, and later calls
@@ -97,9 +90,7 @@ export class Init extends EventEmitter<{ progress: [] }> {
   readonly #steps: InitSteps;
   readonly #lasting: readonly SharedStep[];
   readonly #waiting = new WaitingCalls();
-  /** The timestamp of the newest request that was begun. */
   #begunNs: bigint | null = null;
-  /** The timestamp of the newest request that was applied completely. */
   #appliedNs: bigint | null = null;
 
   /** What an upgrade has handed over, until a client has received it. */
@@ -116,11 +107,7 @@ export class Init extends EventEmitter<{ progress: [] }> {
    * steps are done nevertheless, and the request counts as not applied: it may be sent again. Throws `unavailable` when too
    * many newer requests wait, and `aborted` when the client has gone.
    */
-  async apply(
-    request: InitRequest,
-    report: InitReport = { freezeAudit: null },
-    caller: WaitingCaller = { signal: NEVER },
-  ): Promise<InitResult> {
+  async apply(request: InitRequest, report: InitReport, caller: WaitingCaller): Promise<InitResult> {
     const arrived = monotonicMs();
     const ageNs = () => BigInt(Math.round((monotonicMs() - arrived) * 1e6));
     await this.#steps.authorize({ request, report, isRepeated: false, caller, ageNs });
@@ -150,7 +137,6 @@ export class Init extends EventEmitter<{ progress: [] }> {
     this.#appliedNs = timestampNs;
   }
 
-  /** Runs all quick steps; returns the first failure. */
   #runQuick(call: InitCall, stale: boolean): EnvdError | null {
     let first: EnvdError | null = null;
     for (const { name, runs, run } of this.#steps.quick) {

@@ -13,14 +13,12 @@ import type { InitRequest } from './init-request.ts';
 import type { MetadataReader } from './metadata-reader.ts';
 import type { Volumes } from './volumes.ts';
 
-/** The guest's wall clock. */
 export interface Clock {
   /** The time in nanoseconds since the epoch. */
   nowNs(): bigint;
   setNs(timeNs: bigint): void;
 }
 
-/** What the steps of /init need. */
 export interface InitDependencies {
   readonly guest: Guest;
   /** Null when there is no metadata service. */
@@ -28,7 +26,6 @@ export interface InitDependencies {
   readonly freezer: Pick<Freezer, 'audit' | 'reported' | 'thaw'>;
   readonly filesystemFreezer: Pick<FilesystemFreezer, 'mayBeFrozen' | 'release'>;
   readonly clock: Clock;
-  /** Called when the clock cannot be set. */
   readonly onClockError: (error: unknown) => void;
   /** Makes the kernel's random generator differ from that of other clones of a snapshot. */
   readonly reseed: (seed: string) => void;
@@ -40,7 +37,6 @@ export interface InitDependencies {
   readonly volumes: Pick<Volumes, 'mount'>;
 }
 
-/** Returns the steps of /init. */
 export function initSteps(dependencies: InitDependencies): InitSteps {
   const { guest, metadata } = dependencies;
   return {

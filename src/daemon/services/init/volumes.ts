@@ -44,10 +44,8 @@ const OPTIONS = 'soft,proto=tcp,timeo=100,retrans=2,retry=0';
 /** Options of umount(8) that avoid any access to the mounted file system, because it may block. */
 const LAZILY = ['--lazy', '--internal-only', '--no-canonicalize', '--'];
 
-/** The most volumes that are mounted concurrently. */
 const MAX_CONCURRENT = 8;
 
-/** The owner of directories that are created. */
 const ROOT = { uid: 0, gid: 0 };
 
 interface MountedVolume {
@@ -67,7 +65,6 @@ export class Volumes {
   readonly #tools: MountTools;
   /** A directory for temporary mount points, which only root can write to. */
   readonly #stagingDirectory: string;
-  /** The volumes by requested path. */
   readonly #mounted = new Map<string, MountedVolume>();
   /** Binds one volume at a time, because a new mount is recognized by comparing what was mounted before and after. */
   readonly #binds = new SerialQueue('bind a volume', MAX_CONCURRENT);

@@ -1,7 +1,6 @@
 import { onAbort } from '../../../base/abort.ts';
 import { EnvdError } from '../../../base/errors.ts';
 
-/** The most calls that may wait. */
 const LIMIT = 64;
 
 /** The place of a call that waits. Dispose of it when the wait is over. */

@@ -28,12 +28,10 @@ export interface FreezeStatistics {
   readonly truncated: boolean;
   /** Cgroups that were not touched because the guest itself had frozen them. */
   readonly preFrozen: number;
-  /** Cgroups whose freeze was requested. */
   readonly requested: number;
   readonly frozen: number;
   /** Cgroups that were not frozen at the end of the wait. */
   readonly notFrozen: number;
-  /** Cgroups whose freeze the kernel refused. */
   readonly failed: number;
   /** Cgroups that were removed or unreadable before they were seen frozen. */
   readonly unobservable: number;
@@ -153,7 +151,6 @@ export class Freezer implements Disposable {
     throw new EnvdError('internal', text, { cause: first.error });
   }
 
-  /** Thaws everything. */
   [Symbol.dispose](): void {
     this.#watchdog.disarm();
     this.thaw();

@@ -8,7 +8,6 @@ export const WATCHDOG_MS = 10 * 60 * 1000;
 
 /** Thaws `WATCHDOG_MS` after it was last armed, unless it is disarmed; tries again as long as that fails. */
 export class Watchdog {
-  /** The number of thaws. */
   thaws = 0;
   readonly #thaw: () => void | Promise<void>;
   readonly #onThaw: (error: unknown) => void;

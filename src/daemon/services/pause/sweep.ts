@@ -8,7 +8,6 @@ export interface CgroupSurvey {
   readonly allowlisted: number;
   readonly truncated: boolean;
   readonly preFrozen: number;
-  /** The cgroups to freeze. */
   readonly targets: readonly Cgroup[];
 }
 

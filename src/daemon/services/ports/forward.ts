@@ -19,7 +19,6 @@ export class ForwardPlaces {
   refused = 0;
   readonly #ofUsers = new Map<number, number>();
 
-  /** The number of connections that are open now. */
   get open(): number {
     return [...this.#ofUsers.values()].reduce((sum, count) => sum + count, 0);
   }

@@ -50,9 +50,7 @@ export interface ForwardsState {
   readonly forwards: readonly (Listener & { readonly descriptor: number })[];
 }
 
-/** A forwarded port. */
 export interface ForwardedPort extends Pick<Listener, 'port' | 'target'> {
-  /** Connections that are open now. */
   readonly connections: number;
 }
 
@@ -90,7 +88,6 @@ export class Forwards implements Disposable {
     return this.#address;
   }
 
-  /** The number of forwarded ports. */
   get size(): number {
     return this.#forwards.size;
   }

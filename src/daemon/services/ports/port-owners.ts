@@ -23,7 +23,6 @@ export class PortOwners {
     for (const listener of earlier) this.#owners.set(listener.port, listener);
   }
 
-  /** The owner of each port. */
   get listeners(): Iterable<Listener> {
     return this.#owners.values();
   }

@@ -25,7 +25,6 @@ const LEAST = 2;
 /** A directory whose path is shared by the queued events of its entries. */
 interface Shared {
   readonly path: BytePath;
-  /** The number of queued events that refer to it. */
   events: number;
 }
 
@@ -90,7 +89,6 @@ export class Outbox implements WatchSink, Disposable {
     backlog.add(this);
   }
 
-  /** The number of queued events. */
   get size(): number {
     return this.#waiting.length;
   }

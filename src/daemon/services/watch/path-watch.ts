@@ -26,7 +26,6 @@ export class PathWatch implements Disposable {
   /** The mounts at the time when `#root` was last known to be what is visible at the path. */
   #mounts: readonly Mount[];
   #current: Observation;
-  /** Whether an observer is being started. */
   #isStarting = true;
 
   private constructor(options: PathWatchOptions) {
@@ -123,7 +122,6 @@ export class PathWatch implements Disposable {
   }
 }
 
-/** How an observer ended. */
 interface Outcome {
   readonly error: Error | null;
   /** What happened to the root, if that ended the observer. */
@@ -137,7 +135,6 @@ function outcomeOf(error: unknown): Outcome {
 
 /** Passes on the changes of one observer, and remembers how the observer ended. */
 class Observation implements WatchSink, Disposable {
-  /** Whether changes are passed on. */
   isCurrent: boolean;
   outcome: Outcome | null = null;
   readonly #outbox: Outbox;

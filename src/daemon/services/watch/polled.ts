@@ -14,7 +14,6 @@ export interface PolledOptions extends Pick<WatchOptions, 'recursive' | 'allowNe
   readonly includeEntry: boolean;
 }
 
-/** A watch as it is handed to a later program. */
 export interface WatchState {
   readonly id: string;
   readonly path: string;

@@ -50,7 +50,6 @@ export class Watcher implements Disposable {
     this.#lanes = lanes;
   }
 
-  /** The number of open watches. */
   get open(): number {
     return this.#watches.size;
   }
@@ -102,7 +101,6 @@ export class Watcher implements Disposable {
     await within(SETTLE_MS, handedOut, () => {});
   }
 
-  /** Ends all watches. */
   [Symbol.dispose](): void {
     for (const watch of this.#watches) watch[Symbol.dispose]();
     this.#processes[Symbol.dispose]();

@@ -21,7 +21,6 @@ export class DirectoryScan {
   readonly moves: number;
   /** The names that were found, and whether each is a directory. */
   readonly known = new Map<BytePath, boolean>();
-  /** The size of `known`, in bytes. */
   knownBytes = 0;
   /** The entries of `known` that have not been reported yet. */
   readonly unreported = this.known.entries();
@@ -40,7 +39,6 @@ export class DirectoryScan {
     this.knownBytes += name.length + NAME_BYTES;
   }
 
-  /** Takes the next of `events`. */
   nextEvent(): InotifyEvent | null {
     return this.events[this.#replayed++] ?? null;
   }
@@ -59,11 +57,9 @@ export class Directory implements WatchedDirectory {
   surveyedMs = 0;
   /** The result of a read that is under way or has not been accepted completely; otherwise null. */
   look: DirectoryScan | null = null;
-  /** How often it was not found. */
   misses = 0;
   /** How many reads are void because the file system had changed meanwhile. */
   outran = 0;
-  /** How often it was moved. */
   moves = 0;
   /** What waits for the arrival of this directory while it moves, between IN_MOVED_FROM and IN_MOVED_TO; otherwise null. */
   moving: Moving | null = null;
@@ -84,7 +80,6 @@ export class Directory implements WatchedDirectory {
     this.#receiver.receive(this, event);
   }
 
-  /** Adds a directory below this one. */
   addChild(name: BytePath): Directory {
     const child = new Directory(this, name, this.#receiver);
     this.children.set(name, child);
@@ -124,7 +119,6 @@ export class Directory implements WatchedDirectory {
   }
 }
 
-/** The first half of a move, which IN_MOVED_FROM reports. */
 export interface Rename {
   readonly directory: Directory;
   readonly name: BytePath;

@@ -41,7 +41,6 @@ export class KernelWatches implements Disposable {
   );
   readonly recentChanges = new RecentChanges();
   #inotify: Inotify | null = null;
-  /** The subscribers by watch descriptor. */
   readonly #subscribers = new Map<number, Set<Subscriber>>();
   readonly #marks = new Map<number, () => void>();
   readonly #slices: (() => void)[] = [];
@@ -49,7 +48,6 @@ export class KernelWatches implements Disposable {
   #isSettling = false;
   readonly #onMountsChanged: () => void;
   #events: Generator<InotifyEvent, void> | null = null;
-  /** Whether events are being handed out. */
   #isWorking = false;
   #isDisposed = false;
 
@@ -58,7 +56,6 @@ export class KernelWatches implements Disposable {
     this.#onMountsChanged = onMountsChanged;
   }
 
-  /** The number of kernel watches. */
   get size(): number {
     return this.#subscribers.size;
   }

@@ -19,7 +19,6 @@ export class LocalWatch implements Disposable {
   readonly #options: LocalWatchOptions;
   readonly #started = Promise.withResolvers<void>();
   readonly #owned = new DisposableStack();
-  /** The survey of the tree whose steps are taken. */
   #survey: TreeSurvey;
   /** The tree before this one, which keeps its kernel watches until the new tree shares them. */
   #previous: Tree | null = null;
@@ -49,7 +48,6 @@ export class LocalWatch implements Disposable {
     }
   }
 
-  /** Removes all watches. */
   [Symbol.dispose](): void {
     this.#state = 'over';
     this.#owned.dispose();
@@ -103,7 +101,6 @@ export class LocalWatch implements Disposable {
     else this.#options.sink.push(change);
   }
 
-  /** Call it when everything is watched. */
   #goLive(): void {
     this.#previous?.[Symbol.dispose]();
     this.#previous = null;
@@ -112,7 +109,6 @@ export class LocalWatch implements Disposable {
     this.#started.resolve();
   }
 
-  /** Sets up a new tree after lost events. */
   #renew(): void {
     const { tree } = this.#survey;
     this.#survey[Symbol.dispose]();

@@ -33,10 +33,8 @@ const EVENTS =
   IN_EXCL_UNLINK;
 const MASK = EVENTS | IN_DELETE_SELF | IN_MOVE_SELF;
 
-/** The most directories that are kept open. */
 const MOST_OPEN = 64;
 
-/** The directory that is the root of a tree. */
 export interface Ground {
   /** The path, which contains no symbolic link. */
   readonly path: BytePath;

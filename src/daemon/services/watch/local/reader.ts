@@ -17,7 +17,6 @@ export type ReadState = 'more' | 'done' | 'none' | 'later';
 /** Watches directories and reads their names, one directory at a time. */
 export class NameReader implements Disposable {
   readonly #tree: Tree;
-  /** The directory that is being read. */
   #handle: DirectoryHandle | null = null;
 
   constructor(tree: Tree) {

@@ -9,7 +9,6 @@ import {
 } from '../../../linux/inotify/inotify.ts';
 
 const CHANGES = IN_CREATE | IN_MOVED_TO | IN_MODIFY | IN_ATTRIB | IN_CLOSE_WRITE;
-/** The number of files that are kept. */
 const MOST_FILES = 4096;
 
 /** What the events of a file have told so far. */

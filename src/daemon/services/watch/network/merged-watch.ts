@@ -8,7 +8,6 @@ import { LocalWatch } from '../local/local-watch.ts';
 import { Ledger } from './ledger.ts';
 import { Reconciler } from './reconciler.ts';
 
-/** The most entries that are polled. */
 const MAX_POLLED = 100_000;
 /**
  * How long a change that polling found waits, in milliseconds. If it was made through this mount, inotify reports it

@@ -20,7 +20,6 @@ export class Reconciler {
     this.#ledger = ledger;
   }
 
-  /** The number of changes that have been found and not taken. */
   get size(): number {
     return this.#changes.length;
   }
@@ -44,7 +43,6 @@ export class Reconciler {
     }
   }
 
-  /** Passes on a change of the root. */
   passRoot(change: TreeChange): void {
     this.#changes.push(change);
   }
