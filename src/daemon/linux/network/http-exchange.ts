@@ -34,7 +34,7 @@ export function exchange(
     response.on('end', () => resolve(text));
     response.on('error', reject);
   };
-  // With a function that connects, Node makes no agent, whose code would be loaded for this one request.
+  // With a function that connects, Node needs no agent, which could only be used once.
   const createConnection = (to: RequestOptions) =>
     connect({ host: to.hostname ?? '', port: Number(to.port) || 80 });
   const call = request(url, { ...options, createConnection }, receive);

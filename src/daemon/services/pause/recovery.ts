@@ -4,7 +4,7 @@ import { EnvdError, isSystemError, messageOf } from '../../../base/errors.ts';
 import { exhaustionOf } from '../../linux/system/errno.ts';
 
 /** After how long everything that is frozen is thawed, in milliseconds. */
-export const WATCHDOG_MS = 10 * 60 * 1000;
+const WATCHDOG_MS = 10 * 60 * 1000;
 
 /** Thaws `WATCHDOG_MS` after it was last armed, unless it is disarmed; tries again as long as that fails. */
 export class Watchdog {

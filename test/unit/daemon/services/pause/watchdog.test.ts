@@ -1,5 +1,8 @@
 import { beforeEach, expect, onTestFinished, test, vi } from 'vitest';
-import { WATCHDOG_MS, Watchdog } from '../../../../../src/daemon/services/pause/recovery.ts';
+import { Watchdog } from '../../../../../src/daemon/services/pause/recovery.ts';
+
+/** contract.md, section 7: a freeze that nobody thaws is undone after 10 min. */
+const WATCHDOG_MS = 10 * 60 * 1000;
 
 beforeEach(() => {
   vi.useFakeTimers();
