@@ -141,12 +141,45 @@ describe('docs/troubleshooting.md', () => {
   });
 });
 
+test('docs/glossary.md has at most 25 terms, in order', () => {
+  const rows = read('docs/glossary.md').matchAll(/^\| (?!term |-)([^|]+?) +\|/gm);
+  const terms = Array.from(rows, ([, term = '']) => term);
+  expect(terms.length).toBeLessThanOrEqual(25);
+  expect(terms).toEqual(terms.toSorted((a, b) => a.localeCompare(b, 'en')));
+});
+
 describe('decisions', () => {
   test.each(decisions)('%s has its number, a title, a status and a date', (file) => {
     const number = basename(file).slice(0, 3);
     expect(read(file)).toMatch(
       new RegExp(`^# ${number} .+\\n\\nStatus: (accepted|superseded by \\d{3}), \\d{4}-\\d\\d-\\d\\d\\n`),
     );
+  });
+
+  test.each(decisions)('%s has the form of all pages, and is short', (file) => {
+    const headings = Array.from(read(file).matchAll(/^#+ (.+)$/gm), ([, heading]) => heading).slice(1);
+    const form = ['Question', 'Decision', 'Reasons', 'Alternatives'];
+    expect([form, [...form, 'Figures']]).toContainEqual(headings);
+    const words = read(file)
+      .split(/\s+/)
+      .filter((word) => /\w/.test(word));
+    expect(words.length).toBeLessThan(540);
+  });
+
+  test('those that sources name exist', () => {
+    const sources = globSync(['{src,native,test,systemd,.ci}/**/*', '*.json'], {
+      cwd: ROOT,
+      exclude: ['native/build/**', 'src/gen/**'],
+      withFileTypes: true,
+    }).filter((entry) => entry.isFile());
+    const named = sources.flatMap(({ parentPath, name }) =>
+      Array.from(
+        readFileSync(join(parentPath, name), 'utf8').matchAll(/\bdocs\/decisions\/\d{3}[\w-]*\.md/g),
+        ([path]) => `${path} in ${name}`,
+      ),
+    );
+    expect(named.length).toBeGreaterThan(20);
+    expect(named.filter((one) => !decisions.includes(one.split(' ', 1)[0] ?? ''))).toEqual([]);
   });
 
   test('each is in the index, with its title and status', () => {

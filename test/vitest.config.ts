@@ -8,10 +8,7 @@ process.env.NODE_COMPILE_CACHE ??= fileURLToPath(new URL('../node_modules/.cache
 export default defineConfig({
   test: {
     root: '.',
-    // What ships is attacked too (npm run test:image).
-    include: process.env.ENVD_TEST_IMAGE
-      ? ['test/attack/**/*.test.ts', 'test/daemon/http/bad-input.test.ts']
-      : ['test/**/*.test.ts'],
+    include: ['test/**/*.test.ts'],
     // Because of native addons and signals each file runs in a process of its own, as the daemon does.
     pool: 'forks',
     // As the daemon is started: a collapse collects garbage.

@@ -17,7 +17,7 @@ export interface AbortListener {
 /**
  * Passes the abort of one signal on to many listeners that come and go: an AbortSignal takes microseconds to add and to
  * remove one. Not a Set: V8 links each table of a Set to the next, so one dead table in the old generation keeps all
- * later ones alive, with all listeners in them (docs/decisions/015-memory.md).
+ * later ones alive, with all listeners in them (docs/decisions/014-memory.md).
  */
 export class AbortRelay {
   readonly signal: AbortSignal;

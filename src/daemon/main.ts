@@ -9,7 +9,7 @@ process.on('SIGUSR1', () => {});
 process.on('SIGUSR2', () => {});
 
 void runAs('envd', async () => {
-  // First, before the heap grows: later mappings are placed densely (docs/decisions/015-memory.md).
+  // First, before the heap grows: later mappings are placed densely (docs/decisions/014-memory.md).
   const { reserveAddressSpace } = await import('./linux/system/self.ts');
   reserveAddressSpace();
   const { readConfig } = await import('./config/config.ts');

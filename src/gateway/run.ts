@@ -72,7 +72,7 @@ async function listen({ server }: Front, { host, port }: GatewayConfig): Promise
 /**
  * Makes an uncaught error end the exchange that threw it, and nothing else. Otherwise a client that found the bytes
  * which cause one could end every gateway for all tenants, again after each restart. Going on is safe: exchanges share
- * no state that changes in more than one step, and changes of the registry are atomic (decision 029).
+ * no state that changes in more than one step, and changes of the registry are atomic (docs/decisions/025-hostile-traffic.md).
  */
 function surviveErrors(front: Front, logger: Logger): void {
   // Of this server alone: a connection that cannot be accepted.

@@ -1,6 +1,6 @@
 import { execFileSync } from 'node:child_process';
 import { chmodSync, copyFileSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { buildCommit } from '../../src/base/program/version.ts';
@@ -12,15 +12,17 @@ import { licencesOf } from './licences.ts';
  * Builds dist/, the daemon, and dist-gateway/, the gateway; with arguments those of them that are named. With --arch=arm64 on an
  * x86-64 machine (`npm run build:arm64`) dist-arm64/ and dist-gateway-arm64/, of what .ci/arm64 has made. Each is
  * self-contained: the program in one file, the code that V8 compiles of it, the pinned Node under the program's name, the licences of
- * what is in it; with the daemon the addons, where their loaders look for them. See docs/decisions/002-image.md
+ * what is in it; with the daemon the addons, where their loaders look for them. They are made in the root of the sources, or in
+ * the directory that --out=DIRECTORY names. See docs/decisions/002-image.md
  */
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const { values, positionals: wanted } = parseArgs({
-  options: { arch: { type: 'string', default: process.arch } },
+  options: { arch: { type: 'string', default: process.arch }, out: { type: 'string', default: ROOT } },
   allowPositionals: true,
 });
 const target = targetOf(values.arch);
+const out = resolve(values.out);
 
 interface Target {
   /** What is made of native code is below it. */
@@ -114,7 +116,7 @@ for (const name of wanted.length === 0 ? Object.keys(IMAGES) : wanted) {
 
 async function build(image: Image): Promise<void> {
   const { name, directory, program, others, binaries, copies, firstRun } = image;
-  const dist = join(ROOT, directory + target.suffix);
+  const dist = join(out, directory + target.suffix);
   rmSync(dist, { recursive: true, force: true });
   const packages = new Set([target.node]);
   const add = async (entry: string, wrap: (code: string) => string, destination: string) => {

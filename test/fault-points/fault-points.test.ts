@@ -9,7 +9,7 @@ import { needs } from '../support/machine/needs.ts';
 import { OPERATIONS } from './operations.ts';
 
 /*
- * Every call of libc and libuv that the addon and envd-start make fails once: docs/decisions/035-testing.md.
+ * Every call of libc and libuv that the addon and envd-start make fails once: docs/decisions/031-testing.md.
  * ENVD_FAULT_ERRORS: the errors, all those that the record names; default: those that differ most.
  */
 

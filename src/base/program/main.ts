@@ -24,7 +24,7 @@ function isBadUsage(error: unknown): boolean {
 
 /**
  * Names the process and its threads; the kernel keeps 15 bytes. Node names its main thread 'node-MainThread', which
- * `pkill node` of a user would match (docs/decisions/003-process-name.md).
+ * `pkill node` of a user would match (docs/decisions/003-beside-the-workload.md).
  */
 export function nameProcess(name: string): void {
   // /proc may be missing while an image is built.

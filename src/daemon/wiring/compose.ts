@@ -148,7 +148,7 @@ function createServices(config: Config, log: Log, port: number, inherited: Hando
   };
 }
 
-/** Records what the next daemon needs if this one is killed (docs/decisions/020-crashes.md). */
+/** Records what the next daemon needs if this one is killed (docs/decisions/019-crashes.md). */
 function createRecords({ notifySocket, version }: Config, { logger }: Log): RecordStore {
   return new RecordStore(notifySocket, headOf(version), (reason) =>
     logger.error({ reason }, 'cannot keep a record: a crash of the daemon may lose processes'),

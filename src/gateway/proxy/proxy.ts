@@ -30,7 +30,7 @@ interface Exchange {
 
 /**
  * Forwards requests and responses. httpxy pipes the bodies, with backpressure and aborts; the rest of `proxy/` adds what
- * it lacks (decision 028).
+ * it lacks (docs/decisions/024-gateway-proxy.md).
  */
 export class ReverseProxy {
   readonly #proxy = createProxyServer({});

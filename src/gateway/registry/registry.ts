@@ -70,7 +70,7 @@ export interface Store extends AsyncDisposable {
   key(): Promise<string>;
   /** Reads the record, and the clock that all gateways share (Unix ms). */
   read(id: string): Promise<{ readonly stored: Stored | null; readonly now: number }>;
-  /** The same, but perhaps as it was a moment ago (docs/decisions/033-cached-look-ups.md); for decisions about requests. */
+  /** The same, but perhaps as it was a moment ago (docs/decisions/029-cached-look-ups.md); for decisions about requests. */
   look(id: string): Promise<ReadRecord>;
   /**
    * Writes a record, or removes it (null), if its version is still `expected` (null: there is none). Returns whether it

@@ -25,7 +25,7 @@ import { until } from '../../support/until.ts';
 
 const TOKEN = 't0ken';
 const headers = { 'x-access-token': TOKEN };
-/** Of 16 threads, those that files may take in all, and that the calls below take at least: docs/decisions/008-lanes.md. */
+/** Of 16 threads, those that files may take in all, and that the calls below take at least: docs/decisions/007-lanes.md. */
 const MOST_THREADS = 13;
 const LEAST_THREADS = 8;
 const CALLS = 24;

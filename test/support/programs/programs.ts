@@ -5,17 +5,17 @@ const file = (path: string) => fileURLToPath(new URL(`../../../${path}`, import.
 export const DAEMON_PROGRAM = file('src/daemon/main.ts');
 const GATEWAY_PROGRAM = file('src/gateway/main.ts');
 
-/** Whether tests start the built programs: `npm run test:image`. */
-const ofImage = process.env.ENVD_TEST_IMAGE !== undefined;
+/** Where `npm test` has built the programs. Without it tests start them from the sources, so that one file can run after a change. */
+const built = process.env.ENVD_TEST_IMAGE;
 
 /** Starts the daemon that is tested. Flags of Node are for that of the sources only: an image has its own. */
 export function daemonCommand(flags: readonly string[] = []): readonly [string, ...string[]] {
-  if (ofImage && flags.length === 0) return [file('dist/bin/envd')];
+  if (built && flags.length === 0) return [file(`${built}/dist/bin/envd`)];
   return [process.execPath, '--expose-gc', ...flags, DAEMON_PROGRAM];
 }
 
 /** Starts the gateway that is tested, likewise. */
 export function gatewayCommand(flags: readonly string[] = []): readonly [string, ...string[]] {
-  if (ofImage && flags.length === 0) return [file('dist-gateway/bin/envd-gateway')];
+  if (built && flags.length === 0) return [file(`${built}/dist-gateway/bin/envd-gateway`)];
   return [process.execPath, ...flags, GATEWAY_PROGRAM];
 }

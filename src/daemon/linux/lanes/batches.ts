@@ -31,7 +31,7 @@ type Run = <T>(lane: Lane, job: () => T | Promise<T>) => Promise<T>;
 /**
  * Combines jobs of the addon for one directory into one trip to the thread pool, which costs more CPU than a look-up or
  * a small write: jobs that begin in one turn of the event loop, or while the first of them wait for a place. None waits
- * long for another: see docs/decisions/008-lanes.md.
+ * long for another: see docs/decisions/007-lanes.md.
  */
 export class JobBatches {
   readonly #run: Run;
@@ -79,7 +79,7 @@ export class JobBatches {
   readonly #startAll = () => {
     this.#isScheduled = false;
     for (const batch of this.#batches.values()) if (!batch.isQueued) void this.#start(batch);
-    // Not deleted one by one: see docs/decisions/015-memory.md.
+    // Not deleted one by one: see docs/decisions/014-memory.md.
     this.#batches = new Map([...this.#batches].filter(([, batch]) => isOpen(batch)));
   };
 

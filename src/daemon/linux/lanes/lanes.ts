@@ -186,7 +186,7 @@ export class Lanes {
   #add({ keys }: Lane, change: number): void {
     this.#total += change;
     for (const key of keys) this.#running.set(key, this.#count(key) + change);
-    // Not one by one: see docs/decisions/015-memory.md.
+    // Not one by one: see docs/decisions/014-memory.md.
     if (this.#running.size > MAX_KEYS)
       this.#running = new Map([...this.#running].filter(([, count]) => count > 0));
   }

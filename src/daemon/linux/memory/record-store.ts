@@ -31,7 +31,7 @@ const MOST_TOGETHER = 4;
 const MEMORY = 'memory';
 
 /**
- * Keeps records with descriptors that outlive this program, whatever ends it (docs/decisions/020-crashes.md). They are
+ * Keeps records with descriptors that outlive this program, whatever ends it (docs/decisions/019-crashes.md). They are
  * messages in queues of the kernel, whose reading ends the service manager has. Records without descriptors are in shared
  * memory, whose descriptor is in one of the messages. Without a service manager nothing is kept.
  */

@@ -27,7 +27,7 @@ const DRAIN_BYTES = 64 * 1024;
 /** As login(1) sets it. */
 const TERMINAL_MODE = 0o620;
 
-/** A pseudoterminal, on whose `slave` `spawn` starts the child (docs/decisions/005-terminals.md). */
+/** A pseudoterminal, on whose `slave` `spawn` starts the child (docs/decisions/004-starts.md). */
 export class Terminal implements Disposable {
   /** The slave side, blocking; kept open so that the master does not hang up before it has been drained. */
   readonly slave: number;

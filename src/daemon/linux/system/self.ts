@@ -9,7 +9,7 @@ export const isBundle = !import.meta.url.endsWith('.ts');
 
 /**
  * Makes the kernel place later mappings densely, so that the heap can be collapsed into huge pages
- * (docs/decisions/015-memory.md). This takes no memory. Call it once, before anything else.
+ * (docs/decisions/014-memory.md). This takes no memory. Call it once, before anything else.
  */
 export function reserveAddressSpace(): void {
   native.reserveAddressSpace();
@@ -17,7 +17,7 @@ export function reserveAddressSpace(): void {
 
 /**
  * Disables core dumps of this process, which would contain the access token. Child processes get the limit that the daemon
- * was started with (docs/decisions/026-core-dumps.md). Throws EPERM where the limit cannot be set.
+ * was started with (docs/decisions/003-beside-the-workload.md). Throws EPERM where the limit cannot be set.
  */
 export function forbidCoreDumps(): void {
   native.forbidCoreDumps();

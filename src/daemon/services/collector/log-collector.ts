@@ -42,7 +42,7 @@ interface Destination {
 
 /**
  * Sends the lines of a queue to the platform's collector, in batches, one request at a time
- * (docs/decisions/017-metadata-and-logs.md).
+ * (docs/decisions/016-metadata-and-logs.md).
  */
 export class LogCollector implements Disposable {
   readonly #options: LogCollectorOptions;

@@ -51,7 +51,7 @@ export interface Upgraded {
   snapshot(listener: number): Snapshot;
 }
 
-/** Replaces the program of the daemon by the one that is now at its path (docs/decisions/019-upgrades.md). */
+/** Replaces the program of the daemon by the one that is now at its path (docs/decisions/018-upgrades.md). */
 export class Upgrade {
   readonly #options: UpgradeOptions;
   readonly #daemon: Upgraded;

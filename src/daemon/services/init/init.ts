@@ -84,7 +84,7 @@ interface SharedStep {
 /**
  * Applies the platform's call after each boot and resume. The platform gives up a call after 50 ms, and repeats it until one
  * succeeds. So each call does the quick steps at once; steps that take longer go on without their caller, and later calls
- * share them (docs/decisions/016-init.md). Emits `progress` after steps that may have changed a setting.
+ * share them (docs/decisions/015-init.md). Emits `progress` after steps that may have changed a setting.
  */
 export class Init extends EventEmitter<{ progress: [] }> {
   readonly #steps: InitSteps;

@@ -27,7 +27,7 @@ const TOKEN_PATH = '/latest/api/token';
 const TOKEN_TTL_S = 30;
 
 /**
- * Reads the metadata: gets a session token by PUT, and with it the JSON at `url` (docs/decisions/017-metadata-and-logs.md).
+ * Reads the metadata: gets a session token by PUT, and with it the JSON at `url` (docs/decisions/016-metadata-and-logs.md).
  * Throws `unavailable` if the service cannot be reached or its response is invalid, and the reason of `signal`.
  */
 export async function readMetadata(url: URL, signal: AbortSignal): Promise<SandboxMetadata> {

@@ -16,7 +16,7 @@ type Trimmed = Pick<Collapser, 'trim'>;
 
 /**
  * Gives memory back when the daemon was idle for some 10 s, because V8 by itself keeps what it had at its busiest
- * (docs/decisions/015-memory.md). A busy daemon pays nothing. One that does little is trimmed rarely: after each second of
+ * (docs/decisions/014-memory.md). A busy daemon pays nothing. One that does little is trimmed rarely: after each second of
  * work.
  */
 export class IdleTrim implements Disposable {

@@ -55,7 +55,7 @@ export interface ForwardedPort extends Pick<Listener, 'port' | 'target'> {
 }
 
 /**
- * Makes ports of listeners at 127.0.0.1 or ::1 reachable at the guest's address (docs/decisions/027-localhost-listeners.md).
+ * Makes ports of listeners at 127.0.0.1 or ::1 reachable at the guest's address (docs/decisions/023-localhost-listeners.md).
  */
 export class Forwards implements Disposable {
   readonly places = new ForwardPlaces();

@@ -21,7 +21,7 @@ const MAX_MISSES = 11;
  * Surveys the directories of a tree in slices: adds a watch to each, then reads its names. The tree follows the events, so it
  * lags behind the file system. A directory is therefore opened through its parent, after a check that the parent is the one
  * that is watched. Its names are accepted only after all events up to the read have been handled, and only if none of them
- * moved or removed it. Otherwise it is surveyed again. See `docs/decisions/012-inotify.md`.
+ * moved or removed it. Otherwise it is surveyed again. See `docs/decisions/011-inotify.md`.
  */
 export class TreeSurvey implements Disposable {
   readonly tree: Tree;
