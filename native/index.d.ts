@@ -516,11 +516,36 @@ export function connectDatagrams(address: string): number;
 /** Opens a socket for sock_diag(7). Returns its descriptor, which is close-on-exec. Throws socket(2)'s errors. */
 export function openSocketDiagnosis(): number;
 
-// --- guest/connection.c ------------------------------------------------------------------------------------
+// --- guest/sockets.c ---------------------------------------------------------------------------------------
 
 /**
- * Finds this process' descriptor of the connection between two numeric addresses. Returns a duplicate of it, which is close-on-exec and
- * owned by the caller; null: there is no such connection. Examines each descriptor, the newest first.
+ * Opens a TCP socket that listens at a numeric address, `::` being all addresses of IPv4, too; returns its descriptor,
+ * close-on-exec and non-blocking. With `limitsSilence`, connections to a peer that is silent break after at most 60 s. Throws
+ * the errors of bind(2) and listen(2).
+ */
+export function listenAt(address: string, port: string, limitsSilence: boolean): number;
+
+/** Where a socket listens, which gets the options that `listenAt` sets; null: it is no such socket. */
+export function listeningAt(descriptor: number): { readonly address: string; readonly port: string } | null;
+
+/**
+ * Takes a waiting connection of a listening socket; returns its descriptor, close-on-exec, non-blocking, with TCP_NODELAY,
+ * and owned by the caller, or null when none waits. Throws accept(2)'s errors, such as EMFILE.
+ */
+export function acceptConnection(listener: number): number | null;
+
+/**
+ * Opens a TCP connection to a numeric address; returns its descriptor, with the properties of `acceptConnection`. The
+ * connection may still be under way: the descriptor becomes writable when it is there. Throws connect(2)'s errors.
+ */
+export function connectTo(address: string, port: string): number;
+
+/** Sends the end of a connection, which can still receive. Throws shutdown(2)'s errors, ENOTCONN after a reset. */
+export function endConnection(descriptor: number): void;
+
+/**
+ * A duplicate, close-on-exec and owned by the caller, of this process' descriptor of the connection between two numeric
+ * addresses. Looks at 256 numbers on each side of the lowest free one; returns null when the connection is not among them.
  */
 export function duplicateConnection(
   localAddress: string,
@@ -528,18 +553,6 @@ export function duplicateConnection(
   remoteAddress: string,
   remotePort: string,
 ): number | null;
-
-// --- guest/listen.c ----------------------------------------------------------------------------------------
-
-/**
- * Opens a TCP socket that listens at a numeric address; `::` includes all addresses of IPv4. Returns its descriptor, which is
- * close-on-exec and non-blocking. With `limitsSilence`, a connection to a silent peer breaks after at most 60 s. Throws the errors of
- * bind(2) and listen(2).
- */
-export function listenAt(address: string, port: string, limitsSilence: boolean): number;
-
-/** Returns where a socket listens, and sets the options on it that `listenAt` sets; null: it does not listen. */
-export function listeningAt(descriptor: number): { readonly address: string; readonly port: string } | null;
 
 // --- support/message.c -------------------------------------------------------------------------------------
 

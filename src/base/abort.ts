@@ -17,7 +17,7 @@ export interface AbortListener {
 /**
  * Passes the abort of one signal on to many listeners that come and go, because an AbortSignal is slow to add and to remove
  * one. It keeps them in an array. In a Set, V8 links each table to the next one, so that one dead table in the old generation
- * would keep all later tables alive, with all listeners in them (docs/decisions/015-memory.md).
+ * would keep all later tables alive, with all listeners in them (docs/decisions/014-memory.md).
  */
 export class AbortRelay {
   readonly signal: AbortSignal;

@@ -9,7 +9,7 @@ process.on('SIGUSR1', () => {});
 process.on('SIGUSR2', () => {});
 
 void runAs('envd', async () => {
-  // This comes before the heap grows, so that the kernel places later mappings densely (docs/decisions/015-memory.md).
+  // This comes before the heap grows, so that the kernel places later mappings densely (docs/decisions/014-memory.md).
   const { reserveAddressSpace } = await import('./linux/system/self.ts');
   reserveAddressSpace();
   const { readConfig } = await import('./config/config.ts');

@@ -12,7 +12,8 @@ import { licencesOf } from './licences.ts';
  * Builds the daemon in dist/ and the gateway in dist-gateway/, or only those that arguments name. With --arch=arm64 on an x86-64 machine
  * (`npm run build:arm64`), builds dist-arm64/ and dist-gateway-arm64/ from the native code that .ci/arm64 has built. Each directory is
  * self-contained: it has the program in one file, the code that V8 compiles for it, the pinned Node under the program's name, the
- * licenses of its parts, and for the daemon the addon, where the program looks for it. See docs/decisions/002-image.md.
+ * licenses of its parts, and for the daemon the addon, where the program looks for it. The directories are in
+ * the root of the sources, or in the one that --out=DIRECTORY names. See docs/decisions/002-image.md.
  */
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));

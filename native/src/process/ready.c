@@ -24,14 +24,16 @@ static void release(waiting* w) {
 
 static void on_closed(uv_handle_t* handle) {
   waiting* w = handle->data;
-  close(w->fd);
   napi_delete_reference(w->env, w->callback);
   napi_remove_async_cleanup_hook(w->cleanup);
   release(w);
 }
 
+// Closes the descriptor at once, which libuv allows after uv_close: the port of a listening socket must be free then.
 static void end(waiting* w) {
-  if (!uv_is_closing((uv_handle_t*)&w->poll)) uv_close((uv_handle_t*)&w->poll, on_closed);
+  if (uv_is_closing((uv_handle_t*)&w->poll)) return;
+  uv_close((uv_handle_t*)&w->poll, on_closed);
+  close(w->fd);
 }
 
 static void on_cleanup(napi_async_cleanup_hook_handle handle, void* data) {

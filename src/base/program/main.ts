@@ -24,7 +24,7 @@ function isBadUsage(error: unknown): boolean {
 
 /**
  * Names the process and its threads; the kernel keeps 15 bytes of a name. Node names its main thread 'node-MainThread', so that
- * a user's `pkill node` would end the program (docs/decisions/003-process-name.md).
+ * a user's `pkill node` would end the program (docs/decisions/003-beside-the-workload.md).
  */
 export function nameProcess(name: string): void {
   // /proc may be missing while an image is built.

@@ -147,7 +147,7 @@ function createServices(config: Config, log: Log, port: number, inherited: Hando
   };
 }
 
-/** Creates the store of what the next daemon needs if this one is killed (docs/decisions/020-crashes.md). */
+/** Creates the store of what the next daemon needs if this one is killed (docs/decisions/019-crashes.md). */
 function createRecords({ notifySocket, version }: Config, { logger }: Log): RecordStore {
   return new RecordStore(notifySocket, headOf(version), (reason) =>
     logger.error(

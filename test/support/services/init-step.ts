@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import { Guest } from '../../../src/daemon/services/guest/guest.ts';
-import { INIT_REQUEST } from '../../../src/daemon/services/init/init-request.ts';
+import type { Init, InitResult, WaitingCaller } from '../../../src/daemon/services/init/init.ts';
+import { INIT_REQUEST, type InitRequest } from '../../../src/daemon/services/init/init-request.ts';
 import { type InitDependencies, initSteps } from '../../../src/daemon/services/init/steps.ts';
 import { Volumes } from '../../../src/daemon/services/init/volumes.ts';
 import { scratch } from '../machine/scratch.ts';
@@ -31,6 +32,15 @@ export function initDependencies(own: Partial<InitDependencies> = {}): InitDepen
     ),
     ...own,
   };
+}
+
+/** Applies a request of a caller who waits for as long as it takes, unless another one is given. */
+export function applyTo(
+  init: Init,
+  request: InitRequest,
+  caller: WaitingCaller = new AbortController(),
+): Promise<InitResult> {
+  return init.apply(request, { freezeAudit: null }, caller);
 }
 
 /** Runs the step of this name with a request with this body. */

@@ -4,15 +4,17 @@ import { unescaped } from '../paths/mounts.ts';
 import { Cgroup } from './cgroup2.ts';
 
 /**
- * The mount point of cgroup v2, or null (some hosts mount it at /sys/fs/cgroup/unified). A mount of the whole hierarchy
- * is preferred to a mount of a subtree. Source: proc_pid_mountinfo(5).
+ * Returns the mount point of cgroup v2, or null. Some hosts mount it at /sys/fs/cgroup/unified. A mount of the whole
+ * hierarchy is preferred to a mount of a subtree. Source: proc_pid_mountinfo(5).
  */
 export function findCgroupMount(mountinfo = '/proc/self/mountinfo'): string | null {
   const mounts = cgroupMounts(mountinfo);
   return (mounts.find(({ root }) => root === '/') ?? mounts[0])?.path ?? null;
 }
 
-/** The daemon's own cgroup below `mount`; `mount` itself when the cgroup is outside of that mount. */
+/**
+ * Returns the daemon's own cgroup below `mount`, or the cgroup at `mount` itself when the daemon's is outside of that mount.
+ */
 export function ownCgroup(
   mount: string,
   mountinfo = '/proc/self/mountinfo',
@@ -26,7 +28,7 @@ export function ownCgroup(
   );
 }
 
-/** `36 35 98:0 /root /mount/point options … - type source options`. */
+/** Parses `36 35 98:0 /root /mount/point options … - type source options`. */
 function cgroupMounts(mountinfo: string): { root: string; path: string }[] {
   const mounts = readFileSync(mountinfo, 'utf8').matchAll(/^\d+ \d+ \S+ (\S+) (\S+) .* - cgroup2 /gm);
   return Array.from(mounts, ([, root = '/', path = '/']) => ({

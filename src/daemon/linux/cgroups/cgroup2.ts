@@ -16,23 +16,22 @@ import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { native } from '../system/native.ts';
 import { SIGKILL, signalProcess } from '../system/signals.ts';
 
-/** File system type, `CGROUP2_SUPER_MAGIC`. Source: statfs(2). */
+/** The type of the file system, `CGROUP2_SUPER_MAGIC`. Source: statfs(2). */
 const CGROUP2_MAGIC = 0x63677270;
 
-/** Whether `error` means that the cgroup was removed: ENOENT before its file was opened, ENODEV after. */
+/** Returns whether `error` means that the cgroup was removed: before its file was opened (ENOENT) or after that (ENODEV). */
 export function hasVanished(error: unknown): boolean {
   return isSystemError(error, 'ENOENT', 'ENODEV');
 }
 
-/** In microseconds. */
 export interface CpuTime {
   readonly userMicros: number;
   readonly systemMicros: number;
 }
 
 /**
- * A directory of the cgroup v2 hierarchy. All methods are synchronous: control files do not block for long.
- * Source: Documentation/admin-guide/cgroup-v2.rst.
+ * A directory of the cgroup v2 hierarchy. All methods are synchronous, because control files do not block for long. Source:
+ * Documentation/admin-guide/cgroup-v2.rst.
  */
 export class Cgroup {
   readonly path: string;
@@ -49,7 +48,7 @@ export class Cgroup {
     if (!isOnCgroup2(path))
       throw new EnvdError('failed_precondition', `not a cgroup v2 directory: '${path}'`);
     makeDirectory(path);
-    // It may exist, made by another user.
+    // Another user may have made it.
     accessSync(path, constants.W_OK);
     return new Cgroup(path);
   }
@@ -58,17 +57,15 @@ export class Cgroup {
     return this.has('cgroup.controllers');
   }
 
-  /** Whether it has this control file. */
   has(file: string): boolean {
     return existsSync(join(this.path, file));
   }
 
-  /** The child cgroup `name`, which need not exist. */
   child(name: string): Cgroup {
     return new Cgroup(join(this.path, name));
   }
 
-  /** Empty when it does not exist any more. */
+  /** Returns the child cgroups; none when the cgroup does not exist any more. */
   children(): Cgroup[] {
     try {
       const entries = readdirSync(this.path, { withFileTypes: true });
@@ -79,12 +76,12 @@ export class Cgroup {
     }
   }
 
-  /** Whether the kernel can freeze it (Linux 5.2 and later). */
+  /** Returns whether the kernel can freeze the cgroup, which Linux can since 5.2. */
   isFreezable(): boolean {
     return this.has('cgroup.freeze');
   }
 
-  /** Requests that every process in it and below be frozen; the kernel does so asynchronously. */
+  /** Requests that every process in it and below be frozen, which the kernel does asynchronously. */
   freeze(): void {
     native.setCgroupFrozen(this.path, true);
   }
@@ -93,26 +90,26 @@ export class Cgroup {
     native.setCgroupFrozen(this.path, false);
   }
 
-  /** Whether all its processes are frozen, by its own or an ancestor's request; true when it has none. */
+  /** Returns whether all its processes are frozen, by its own or an ancestor's request; true when it has none. */
   isFrozen(): boolean {
     return this.#read('cgroup.events').includes('frozen 1');
   }
 
-  /** Whether a freeze of this cgroup itself, not of an ancestor, was requested. */
+  /** Returns whether a freeze of this cgroup itself was requested, rather than of an ancestor. */
   freezeRequested(): boolean {
     return this.#read('cgroup.freeze').startsWith('1');
   }
 
   /**
-   * Signals every process in it. SIGKILL is sent through cgroup.kill: atomic with respect to fork(2), including child
-   * cgroups and frozen processes.
+   * Sends a signal to every process in it. SIGKILL also reaches child cgroups, frozen processes, and those that fork(2) makes
+   * meanwhile, because it is sent through cgroup.kill.
    */
   signal(signal: number): void {
     if (signal === SIGKILL) this.kill();
     else for (const pid of this.processes()) signalProcess(pid, signal);
   }
 
-  /** Kills every process in it and below, frozen ones included; none when it does not exist any more. */
+  /** Kills every process in it and below, including frozen ones. Does nothing when it does not exist any more. */
   kill(): void {
     try {
       // Linux before 5.14 has no such file.
@@ -124,8 +121,8 @@ export class Cgroup {
   }
 
   /**
-   * Kills the processes one by one. Nothing forks while it is frozen, and children born before that are frozen with
-   * their parent.
+   * Kills the processes one by one. The cgroup is frozen meanwhile so that nothing forks; a child that was made before is
+   * frozen with its parent.
    */
   killEach(): void {
     const wasFrozen = this.freezeRequested();
@@ -144,37 +141,37 @@ export class Cgroup {
   }
 
   /**
-   * The process ids in it, excluding child cgroups; none when it does not exist any more. Processes outside of the
-   * daemon's pid namespace, which the kernel lists as 0, are left out.
+   * Returns the ids of the processes in it, without those in child cgroups; none when it does not exist any more. Processes
+   * outside of the daemon's pid namespace are left out. The kernel lists them as 0.
    */
   processes(): number[] {
     const pids = words(this.#readIfPresent('cgroup.procs') ?? '').map(Number);
     return pids.filter((pid) => pid > 0);
   }
 
-  /** Whether any process is in it or below; false when it does not exist. */
+  /** Returns whether any process is in it or below; false when it does not exist. */
   populated(): boolean {
     return /^populated 1$/m.test(this.#readIfPresent('cgroup.events') ?? '');
   }
 
-  /** Peak memory usage in bytes; null without the memory controller, or on a kernel before 5.19. */
+  /** Returns the peak memory usage in bytes; null without the memory controller, or on a kernel before 5.19. */
   memoryPeak(): number | null {
     return this.#figure('memory.peak', /^(\d+)$/m);
   }
 
-  /** Number of out-of-memory kills in it and below; null without the memory controller. */
+  /** Returns the number of out-of-memory kills in it and below; null without the memory controller. */
   outOfMemoryKills(): number | null {
     return this.#figure('memory.events', /^oom_kill (\d+)$/m);
   }
 
-  /** CPU time of all processes that have been in it and below; null when it does not exist. */
+  /** Returns the CPU time of all processes that were ever in it and below; null when it does not exist. */
   cpuTime(): CpuTime | null {
     const userMicros = this.#figure('cpu.stat', /^user_usec (\d+)$/m);
     const systemMicros = this.#figure('cpu.stat', /^system_usec (\d+)$/m);
     return userMicros === null || systemMicros === null ? null : { userMicros, systemMicros };
   }
 
-  /** Writes a control file; false when it does not exist (its controller is not available). */
+  /** Writes a control file; returns false when it does not exist because its controller is not available. */
   setLimit(file: string, value: string): boolean {
     try {
       this.#write(file, value);
@@ -185,12 +182,12 @@ export class Cgroup {
     }
   }
 
-  /** The controllers that it can enable for its children. */
+  /** Returns the controllers that it can enable for its children. */
   controllers(): string[] {
     return words(this.#read('cgroup.controllers'));
   }
 
-  /** Enables those of `controllers` for its children that are available; returns the ones that are enabled. */
+  /** Enables those of `controllers` that are available for its children; returns those that are enabled then. */
   enableControllers(controllers: readonly string[]): string[] {
     const available = this.controllers();
     const wanted = controllers.filter((name) => available.includes(name));
@@ -198,7 +195,7 @@ export class Cgroup {
       try {
         this.#write('cgroup.subtree_control', `+${name}`);
       } catch (error) {
-        // EBUSY: it has processes. EOPNOTSUPP: it is threaded. ENOENT: the controller has been mounted as v1.
+        // It has processes (EBUSY), it is threaded (EOPNOTSUPP), or the controller was mounted as v1 (ENOENT).
         if (!isSystemError(error, 'EBUSY', 'EOPNOTSUPP', 'ENOENT')) throw error;
       }
     }
@@ -206,7 +203,7 @@ export class Cgroup {
     return controllers.filter((name) => enabled.includes(name));
   }
 
-  /** Removes it; false if it still has processes or children. */
+  /** Removes it; returns false if it still has processes or children. */
   remove(): boolean {
     try {
       rmdirSync(this.path);
@@ -217,7 +214,7 @@ export class Cgroup {
     return true;
   }
 
-  /** The number in the file that `form` finds, or null. */
+  /** Returns the number that `form` finds in the file, or null. */
   #figure(file: string, form: RegExp): number | null {
     const digits = form.exec(this.#readIfPresent(file) ?? '')?.[1];
     return digits === undefined ? null : Number(digits);
@@ -236,7 +233,7 @@ export class Cgroup {
     return readFileSync(`${this.path}/${file}`, 'utf8');
   }
 
-  /** Opens it for writing only: some cannot be read. A missing one is ENOENT. */
+  /** Writes a control file, opened for writing only, because some cannot be read. Throws ENOENT when the file is missing. */
   #write(file: string, value: string): void {
     const descriptor = openSync(`${this.path}/${file}`, constants.O_WRONLY);
     try {
@@ -251,7 +248,7 @@ function words(text: string): string[] {
   return text.split(/\s+/).filter(Boolean);
 }
 
-/** Recursive. Node's own recursive mkdir reports ENOENT on a read-only file system. */
+/** Creates a directory and its missing parents. Node's recursive mkdir would report ENOENT on a read-only file system. */
 function makeDirectory(path: string): void {
   try {
     mkdirSync(path);
@@ -263,7 +260,7 @@ function makeDirectory(path: string): void {
   }
 }
 
-/** Whether `path`, or its nearest existing ancestor, is on cgroup v2. */
+/** Returns whether `path`, or its nearest ancestor that exists, is on cgroup v2. */
 function isOnCgroup2(path: string): boolean {
   try {
     return statfsSync(path).type === CGROUP2_MAGIC;

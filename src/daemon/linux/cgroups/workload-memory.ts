@@ -1,16 +1,15 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-/** What the workload in a cgroup and below does with memory; null: the kernel does not tell. */
+/** How the processes in a cgroup and below use memory. A member is null when the kernel does not tell. */
 export interface WorkloadMemory {
   readonly bytes: number | null;
-  /** For how long some tasks have waited for memory. */
+  /** For how long at least one task was waiting for memory. */
   readonly stalledMicros: number | null;
-  /** Out-of-memory kills. */
   readonly kills: number | null;
 }
 
-/** Source: Documentation/admin-guide/cgroup-v2.rst, Documentation/accounting/psi.rst. */
+/** Reads the figures. Source: Documentation/admin-guide/cgroup-v2.rst, Documentation/accounting/psi.rst. */
 export function workloadMemory(cgroup: string): WorkloadMemory {
   const figure = (file: string, form: RegExp) => {
     const digits = form.exec(readIfPresent(join(cgroup, file)))?.[1];
@@ -23,7 +22,7 @@ export function workloadMemory(cgroup: string): WorkloadMemory {
   };
 }
 
-/** Empty without the controller, without pressure stall information, and when the cgroup has been removed. */
+/** Returns an empty text without the controller, without pressure stall information, and when the cgroup was removed. */
 function readIfPresent(file: string): string {
   try {
     return readFileSync(file, 'utf8');

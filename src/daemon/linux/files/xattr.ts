@@ -10,7 +10,7 @@ const UNSUPPORTED = ['ENOTSUP', 'EOPNOTSUPP', 'EPERM', 'ENOSYS'];
 /**
  * Reads and changes the extended attributes (`user.*`, xattr(7)) of an open file by its descriptor. The calls run in
  * the thread pool, because setting one waits for the inode lock that a writer holds, and a file server may not answer.
- * Methods throw the system calls' errors. docs/decisions/009-uploads.md says why fs-xattr is not used.
+ * Methods throw the system calls' errors. docs/decisions/008-uploads.md says why fs-xattr is not used.
  */
 export class Attributes {
   readonly #file: OpenFile;

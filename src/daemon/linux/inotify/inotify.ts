@@ -13,7 +13,7 @@ export const IN_CREATE = 0x100;
 export const IN_DELETE = 0x200;
 export const IN_DELETE_SELF = 0x400;
 export const IN_MOVE_SELF = 0x800;
-/** Of descriptor -1: mounts have been made, removed or moved. */
+/** With the descriptor -1 it means that mounts were made, removed or moved. */
 export const IN_UNMOUNT = 0x2000;
 export const IN_Q_OVERFLOW = 0x4000;
 export const IN_IGNORED = 0x8000;
@@ -25,12 +25,12 @@ export const IN_ISDIR = 0x4000_0000;
 
 /** `struct inotify_event`. */
 export interface InotifyEvent {
-  /** Watch descriptor, or -1 for IN_Q_OVERFLOW and for a change of the mounts. */
+  /** The watch descriptor, or -1 for IN_Q_OVERFLOW and for a change of the mounts. */
   readonly descriptor: number;
   readonly mask: number;
-  /** Connects IN_MOVED_FROM with its IN_MOVED_TO; else 0. */
+  /** A number that connects IN_MOVED_FROM with its IN_MOVED_TO; otherwise 0. */
   readonly cookie: number;
-  /** The entry of the watched directory; empty for the directory itself. */
+  /** The entry of the watched directory; it is empty for the directory itself. */
   readonly name: BytePath;
 }
 
@@ -54,18 +54,18 @@ export function* decodeEvents(batch: Buffer): Generator<InotifyEvent, void> {
   }
 }
 
-/** One inotify instance, read by its own thread. */
+/** An inotify instance, which a thread of its own reads. */
 export class Inotify implements Disposable {
   readonly #native: ReturnType<typeof native.openInotify>;
-  /** A file that nobody else watches by this instance: see `mark`. */
+  /** The descriptor of a file that nothing else watches with this instance. See `mark`. */
   readonly #anchor: number;
   /** The watch for the next mark, added in advance, so that a mark does not fail at the limit of watches. */
   #nextMark: number | null;
   #isClosed = false;
 
   /**
-   * `onReadable` is called when events arrive after `take` has returned null.
-   * Throws `resource_exhausted` at the limit of instances.
+   * `onReadable` is called when events arrive after `take` has returned null. Throws `resource_exhausted` at the limit of
+   * instances.
    */
   constructor(onReadable: () => void) {
     this.#anchor = openSync('/proc/self/mountinfo', 'r');
@@ -79,8 +79,8 @@ export class Inotify implements Disposable {
   }
 
   /**
-   * Adds a watch; the same inode gives the same descriptor. `shown`: the path in errors. Throws `resource_exhausted` at
-   * the limit of watches.
+   * Adds a watch; returns its descriptor, which is the same for the same inode. Errors name the path `shown`. Throws
+   * `resource_exhausted` at the limit of watches, and inotify_add_watch(2)'s errors.
    */
   add(path: BytePath, mask: number, shown = path): number {
     try {
@@ -90,14 +90,14 @@ export class Inotify implements Disposable {
     }
   }
 
-  /** Removes a watch; not an error when the kernel has removed it already. */
+  /** Removes a watch. Does nothing when the kernel has removed it already. */
   remove(descriptor: number): void {
     this.#native.remove(descriptor);
   }
 
   /**
-   * Queues IN_IGNORED for the returned descriptor, after all events up to now: the kernel does so when a watch is removed. Lost
-   * on overflow. Throws `resource_exhausted` at the limit of watches.
+   * Makes IN_IGNORED of the returned descriptor come after all events up to now, because the kernel queues it when a watch is
+   * removed. It is lost when the queue overflows. Throws `resource_exhausted` at the limit of watches.
    */
   mark(): number {
     const mark = this.#nextMark ?? this.#watchAnchor();
@@ -107,7 +107,7 @@ export class Inotify implements Disposable {
     return mark;
   }
 
-  /** Null at the limit of watches. */
+  /** Adds the watch for a mark; returns null at the limit of watches. */
   #watchAnchor(): number | null {
     try {
       return this.#native.add(Buffer.from(`/proc/self/fd/${this.#anchor}`), IN_DELETE_SELF);
@@ -117,7 +117,7 @@ export class Inotify implements Disposable {
     }
   }
 
-  /** Takes the events read so far, in order; null when there are none. */
+  /** Takes the events that were read so far, in order; returns null when there are none. */
   take(): Buffer | null {
     return this.#native.take();
   }

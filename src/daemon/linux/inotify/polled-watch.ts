@@ -3,23 +3,25 @@ import { monotonicMs } from '../../../base/monotonic.ts';
 
 export interface PolledWatchOptions {
   readonly recursive: boolean;
-  /** The entry at `path` was changed, created or removed. */
+  /** Called when the entry at `path` was changed, created or removed. */
   readonly onChange: (path: string) => void;
   readonly onError: (error: unknown) => void;
 }
 
-/** Polling interval per entry while the load is low, in milliseconds. */
+/** How often each entry is polled while the load is low, in milliseconds. */
 const INTERVAL_MS = 1000;
-/** Chokidar's delays of at least this length are polling intervals; only those are stretched. In milliseconds. */
+/** Delays of chokidar that are at least this long are polling intervals, which alone are stretched, in milliseconds. */
 const MIN_POLLING_MS = INTERVAL_MS / 2;
+/** How often the CPU use is measured, in milliseconds. */
 const MEASURE_MS = 2000;
-/** Maximum CPU use of the process, as a share of one core; above it the interval is stretched. */
+/** The share of a core that the process may use. Above it the interval is stretched. */
 const SHARE_OF_CORE = 0.08;
+/** The most that the interval is stretched. */
 const MAX_FACTOR = 60;
 
 /**
- * Finds changes by polling. Compares size, modification time and inode number; does not follow symbolic links.
- * Entries whose names are not valid UTF-8 are not found.
+ * Finds changes by polling. It compares size, modification time and inode number, and follows no symbolic link. It does not
+ * find entries whose names are not valid UTF-8.
  */
 export class PolledWatch implements AsyncDisposable {
   readonly #watcher: FSWatcher;
@@ -41,7 +43,7 @@ export class PolledWatch implements AsyncDisposable {
     this.#watcher.add(root);
   }
 
-  /** Resolves when every entry has been polled once. */
+  /** Starts to poll; resolves when every entry was polled once. */
   static async open(root: string, options: PolledWatchOptions): Promise<PolledWatch> {
     const watch = new PolledWatch(root, options);
     await new Promise<void>((resolve) => watch.#watcher.once('ready', resolve));
@@ -60,13 +62,13 @@ export class PolledWatch implements AsyncDisposable {
   }
 }
 
-/** Chokidar's timers, with polling intervals stretched by a factor that grows with the process' CPU use. */
+/** Gives timers to chokidar, and stretches polling intervals by a factor that grows with the CPU use of the process. */
 class Pace implements Scheduler, Disposable {
   factor = 1;
   #used = process.cpuUsage();
   #measuring: NodeJS.Timeout | null = null;
 
-  /** Starts to measure; not earlier, because the first scan costs more than polling. */
+  /** Starts to measure. Call it after the first scan, which costs more than polling. */
   start(): void {
     this.#used = process.cpuUsage();
     this.#measuring = setInterval(() => this.#measure(), MEASURE_MS);

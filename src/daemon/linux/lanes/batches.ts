@@ -31,7 +31,7 @@ type Run = <T>(lane: Lane, job: () => T | Promise<T>) => Promise<T>;
 /**
  * Combines jobs of the addon for one directory into one trip to the thread pool, because a trip costs more CPU than a
  * look-up or a small write. It combines jobs that begin in one turn of the event loop, and those that begin while the
- * first ones wait for a slot. docs/decisions/008-lanes.md says why no job waits long for another.
+ * first ones wait for a slot. docs/decisions/007-lanes.md says why no job waits long for another.
  */
 export class JobBatches {
   readonly #run: Run;
@@ -79,7 +79,7 @@ export class JobBatches {
   readonly #startAll = () => {
     this.#isScheduled = false;
     for (const batch of this.#batches.values()) if (!batch.isQueued) void this.#start(batch);
-    // Deleting entries one by one would cost memory: see docs/decisions/015-memory.md.
+    // Deleting entries one by one would cost memory: see docs/decisions/014-memory.md.
     this.#batches = new Map([...this.#batches].filter(([, batch]) => isOpen(batch)));
   };
 

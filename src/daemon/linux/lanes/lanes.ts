@@ -179,7 +179,7 @@ export class Lanes {
   #add({ keys }: Lane, change: number): void {
     this.#total += change;
     for (const key of keys) this.#running.set(key, this.#count(key) + change);
-    // Deleting entries one by one would cost memory: see docs/decisions/015-memory.md.
+    // Deleting entries one by one would cost memory: see docs/decisions/014-memory.md.
     if (this.#running.size > MAX_KEYS)
       this.#running = new Map([...this.#running].filter(([, count]) => count > 0));
   }

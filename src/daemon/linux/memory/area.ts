@@ -21,14 +21,14 @@ export class Area {
     return this.#used * this.size;
   }
 
-  /** Bytes that are or were in use. */
+  /** The bytes that are or were in use. */
   get touchedBytes(): number {
     return this.#fresh - this.start;
   }
 
   /**
-   * Takes a piece; null when all are in use. `mark` is called first when a piece is used for the first time, with the
-   * end of all pieces used so far.
+   * Takes a piece; returns null when all are in use. When the piece was never used before, `mark` is called with the end of
+   * all pieces that were ever used.
    */
   take(mark: (end: number) => void): number | null {
     const piece = this.#free.pop() ?? (this.#fresh < this.end ? this.#fresh : null);
@@ -45,7 +45,7 @@ export class Area {
     this.#free.push(piece);
   }
 
-  /** Treats free pieces at the end as never used; returns the end of the rest. Afterwards lower pieces are taken first. */
+  /** Treats free pieces at the end as never used; returns the end of the rest. From then on lower pieces are taken first. */
   shrink(): number {
     const free = new Set(this.#free);
     while (this.#fresh > this.start && free.delete(this.#fresh - this.size)) this.#fresh -= this.size;

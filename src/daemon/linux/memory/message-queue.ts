@@ -2,21 +2,20 @@ import { closeSync, readSync } from 'node:fs';
 import { isSystemError } from '../../../base/errors.ts';
 import { native } from '../system/native.ts';
 
-/** The longest message, in bytes. */
+/** The most bytes of a message. */
 export const MESSAGE_BYTES = 16 * 1024;
 
-/** Bytes with descriptors, which belong to who has the message. */
+/** Bytes with descriptors, which belong to whoever has the message. */
 export interface Message {
   readonly bytes: Buffer;
   readonly descriptors: readonly number[];
 }
 
 /**
- * A queue of messages in the kernel, a pair of connected sockets. It lives as long as any process has its reading end, and
+ * A queue of messages in the kernel, made of two connected sockets. It lives as long as any process has its reading end, and
  * so do the descriptors in it. Source: unix(7).
  */
 export class MessageQueue implements Disposable {
-  /** Descriptor of the reading end. */
   readonly reading: number;
   readonly #writing: number;
 
@@ -27,7 +26,7 @@ export class MessageQueue implements Disposable {
     this.#writing = write;
   }
 
-  /** Appends a message with duplicates of these descriptors. Throws sendmsg(2)'s errors: EAGAIN when the queue is full. */
+  /** Appends a message with duplicates of its descriptors. Throws sendmsg(2)'s errors, EAGAIN when the queue is full. */
   send({ bytes, descriptors }: Message): void {
     native.sendMessage(this.#writing, bytes, Buffer.from(Int32Array.from(descriptors).buffer));
   }
@@ -38,7 +37,10 @@ export class MessageQueue implements Disposable {
   }
 }
 
-/** The first message of the queue with this reading end, which stays in it; null: it is empty. Throws recvmsg(2)'s errors. */
+/**
+ * Returns the first message of the queue with this reading end, where it stays; null when it is empty. Throws recvmsg(2)'s
+ * errors.
+ */
 export function firstMessage(reading: number): Message | null {
   try {
     const { bytes, descriptors } = native.peekMessage(reading);
@@ -52,7 +54,7 @@ export function firstMessage(reading: number): Message | null {
   }
 }
 
-/** Drops the first message with its descriptors; false: the queue is empty. */
+/** Drops the first message with its descriptors; returns false when the queue is empty. */
 export function dropFirstMessage(reading: number): boolean {
   try {
     readSync(reading, Buffer.alloc(1));

@@ -2,25 +2,28 @@ import { closeSync } from 'node:fs';
 import { Area } from './area.ts';
 import { createMemory, readMemory, releaseTail, type SharedMemory } from './shared-memory.ts';
 
-/** A slot: the length of its text in bytes (u32; 0: free), and the text. Most records of a process that has ended fit. */
+/**
+ * The bytes of a slot, which has the length of its text (u32; 0 when the slot is free) and then the text. Most records of a
+ * process that has ended fit.
+ */
 const SLOT_BYTES = 1024;
 const TEXT_AT = 4;
 const SLOTS = 65_536;
-/** Before the slots: the end of those that have ever been used (f64). */
+/** The bytes before the slots. They begin with the end of the slots that were ever used (f64). */
 const HEAD_BYTES = 64;
 
-/** Texts in shared memory. Each is there as a whole or not at all, whenever this program is killed. */
+/** Keeps texts in shared memory. Whenever this program is killed, each text is there as a whole or not at all. */
 export class RecordMemory {
   readonly #memory: SharedMemory = createMemory(HEAD_BYTES + SLOT_BYTES * SLOTS);
   readonly #slots = new Area(HEAD_BYTES, SLOT_BYTES, SLOTS);
   readonly #mark = (end: number) => this.#memory.bytes.writeDoubleLE(end);
 
-  /** Null when it cannot be handed over. */
+  /** The descriptor of the memory; null when it cannot be handed over. */
   get descriptor(): number | null {
     return this.#memory.descriptor;
   }
 
-  /** Returns the slot of the text; null when the text is too long, or all slots are in use. */
+  /** Adds a text; returns its slot, or null when the text is too long or all slots are in use. */
   put(text: string): number | null {
     const length = Buffer.byteLength(text);
     if (length > SLOT_BYTES - TEXT_AT) return null;
@@ -35,12 +38,12 @@ export class RecordMemory {
   remove(slot: number): void {
     this.#memory.bytes.writeUInt32LE(0, slot);
     this.#slots.release(slot);
-    // After a burst: not at each removal, as it sorts the free slots.
+    // The memory of a burst is given back at its end. This sorts the free slots, so it is not done at each removal.
     if (this.#slots.usedBytes === 0) releaseTail(this.#memory, this.#slots.shrink());
   }
 }
 
-/** The texts that another program has put into its memory, which is closed. Throws read(2)'s errors. */
+/** Returns the texts that another program has put into its memory, and closes the descriptor. Throws read(2)'s errors. */
 export function textsIn(descriptor: number): string[] {
   const head = Buffer.alloc(HEAD_BYTES);
   readMemory(descriptor, head, 0, HEAD_BYTES);

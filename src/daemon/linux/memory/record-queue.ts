@@ -6,24 +6,21 @@ import { closeAll, dropFirstMessage, firstMessage, type Message, MessageQueue } 
 export class RecordQueue implements StoredDescriptor {
   readonly name: string;
   readonly #messages = new MessageQueue();
-  /** For each message in the queue, in order, what `send` has returned. */
   readonly #tokens: object[] = [];
 
   constructor(name: string) {
     this.name = name;
   }
 
-  /** The number of messages. */
   get length(): number {
     return this.#tokens.length;
   }
 
-  /** Of the reading end. */
   get descriptor(): number {
     return this.#messages.reading;
   }
 
-  /** Throws sendmsg(2)'s errors. */
+  /** Appends a message; returns a token by which it can be removed. Throws sendmsg(2)'s errors. */
   send(message: Message): object {
     this.#messages.send(message);
     const token = {};
@@ -32,8 +29,8 @@ export class RecordQueue implements StoredDescriptor {
   }
 
   /**
-   * Removes a message at once, as its descriptors may be the last ones that keep a pipe open: those before it are sent again,
-   * and are in the queue at every moment.
+   * Removes a message. This happens at once, because its descriptors may be the last ones that keep a pipe open. Messages
+   * before it are sent again first, so that they are in the queue at every moment.
    */
   remove(token: object): void {
     while (this.#tokens.includes(token)) {
@@ -47,7 +44,7 @@ export class RecordQueue implements StoredDescriptor {
     }
   }
 
-  /** False when there is no memory for that. */
+  /** Sends the first message again; returns false when the kernel has no memory for that. */
   #repeatFirst(): boolean {
     const first = firstMessage(this.descriptor);
     if (!first) return true;

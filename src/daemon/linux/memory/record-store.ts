@@ -15,40 +15,40 @@ import { RecordMemory, textsIn } from './record-memory.ts';
 import { RecordQueue } from './record-queue.ts';
 import { fileWith } from './shared-memory.ts';
 
-/** Removes a record from where it is. */
+/** Removes a record from the place where it is. */
 type Removal = () => void;
 
 /**
- * Messages with descriptors in each queue, at first and when there are many queues: to remove one, those before it are sent
- * again. The service manager compares a new queue with all others.
+ * Each record gets a queue of its own while there are fewer than `SPREAD_QUEUES`, because the removal of a message sends
+ * those before it again. After that up to `MOST_TOGETHER` records share a queue, and beyond `MOST_QUEUES` any number of them,
+ * because the service manager compares a new queue with all others.
  */
 const SPREAD_QUEUES = 32;
 const MOST_QUEUES = 256;
 const MOST_TOGETHER = 4;
 
-/** The state of the record that has the memory of others. */
+/** The state of the record whose descriptor is the memory of others. */
 const MEMORY = 'memory';
 
 /**
- * Records with descriptors that outlive this program, whatever ends it (docs/decisions/019-crashes.md). They are messages in
- * queues of the kernel, whose reading ends the service manager has; those without descriptors are in shared memory, which one
- * of the messages has. Without a service manager nothing is kept.
+ * Keeps records with descriptors that outlive this program, whatever ends it (docs/decisions/019-crashes.md). They are
+ * messages in queues of the kernel, whose reading ends the service manager has. Records without descriptors are in shared
+ * memory, whose descriptor is in one of the messages. Without a service manager nothing is kept.
  */
 export class RecordStore {
-  /** Whether records are kept. */
   readonly isActive: boolean;
   readonly #writer: Writer;
   readonly #onFailure: (reason: string) => void;
   #failures = 0;
-  /** Of records that change; and of those that do not any more, which are removed in about the order of their making. */
   readonly #queues: RecordQueue[] = [];
+  /** The queue of records that do not change any more, which are removed in about the order in which they were made. */
   #lasting: RecordQueue | null = null;
-  /** False: it cannot be had. */
+  /** The memory of records without descriptors; false when there can be none, and null before it is needed. */
   #memory: RecordMemory | false | null = null;
   readonly #outbox: ManagerOutbox;
   #last = 0;
 
-  /** `socket`: of the service manager, or null. `onFailure`: told once when a record cannot be kept. */
+  /** `socket` is the service manager's, or null. `onFailure` is called once, when a record cannot be kept. */
   constructor(socket: string | null, writer: Writer, onFailure: (reason: string) => void) {
     this.isActive = socket !== null;
     this.#writer = writer;
@@ -56,29 +56,29 @@ export class RecordStore {
     this.#outbox = new ManagerOutbox(socket, this.#fail);
   }
 
-  /** Resolves when the service manager has taken all queues, or is not there; null: none waits for room. */
+  /** Resolves when the service manager has taken all queues, or is not there; null when none waits for room. */
   get taken(): Promise<void> | null {
     return this.#outbox.taken;
   }
 
-  /** How often a record could not be kept, or the service manager not be reached. */
+  /** How often a record could not be kept, or the service manager could not be reached. */
   get failures(): number {
     return this.#failures;
   }
 
-  /** A record that is not kept before it is set. `key`: that of the record of an earlier program. */
+  /** Returns a record, which is kept once it is set. `key` continues the record of an earlier program. */
   record(key: string = `${this.#now()}`): KeptRecord {
     return new KeptRecord(this, key);
   }
 
-  /** The queues, for a later program of this process. */
+  /** The queues that a later program of this process inherits. */
   get queues(): StoredDescriptor[] {
     return this.#lasting ? [this.#lasting, ...this.#queues] : [...this.#queues];
   }
 
   /**
-   * Moves the records of an earlier program to this store, and returns them. `forget` drops them, when they have been set
-   * again. If this program is killed meanwhile, the next one finds them.
+   * Moves the records of an earlier program to this store, and returns them. `forget` drops those with a key; call it when
+   * they were set again. If this program is killed meanwhile, the next one finds them.
    */
   recover(stored: readonly StoredDescriptor[]): { records: FoundRecord[]; forget: (key: string) => void } {
     const found = new Map<string, FoundRecord & RecordContent>();
@@ -90,7 +90,7 @@ export class RecordStore {
           if (remove) removals.push([record.key, remove]);
           addLatest(found, record);
         }
-        // Until then the records are only here.
+        // The message may be dropped only when the service manager has the queue with the copy.
         this.#outbox.waitUntilTaken();
         dropFirstMessage(descriptor);
       }
@@ -103,7 +103,7 @@ export class RecordStore {
     return { records: [...found.values()], forget };
   }
 
-  /** Drops the queues of an earlier program with all that is in them. */
+  /** Drops the queues of an earlier program with everything in them. */
   discard(stored: readonly StoredDescriptor[]): void {
     for (const { name, descriptor } of stored) {
       if (name.startsWith(PREFIX)) while (dropFirstMessage(descriptor)) {}
@@ -113,7 +113,7 @@ export class RecordStore {
       this.#outbox.tell((socket) => removeDescriptor(socket, name));
   }
 
-  /** Called by a record. Null when it cannot be kept, which is reported. */
+  /** Keeps the state of a record, which calls this. Returns null when that fails, and reports the failure. */
   put(key: string, state: unknown, descriptors: NamedDescriptors, isLast: boolean): Removal | null {
     if (!this.isActive) return null;
     const open = Object.entries(descriptors).filter((entry): entry is [string, number] => entry[1] !== null);
@@ -134,7 +134,7 @@ export class RecordStore {
     }
   }
 
-  /** Null when there is no room. */
+  /** Puts a record into memory; returns null when there is no room. */
   #putInMemory(text: string): Removal | null {
     const memory = this.#memory ?? this.#makeMemory();
     if (!memory) return null;
@@ -150,7 +150,7 @@ export class RecordStore {
     return this.#memory;
   }
 
-  /** Puts the records of a message of an earlier program to this store. */
+  /** Puts the records of an earlier program's message into this store. */
   #move(message: Message): { record: FoundRecord & RecordContent; remove: Removal | null }[] {
     const record = parse(message);
     const { memory } = record.descriptors;
@@ -216,14 +216,14 @@ export class RecordStore {
     return queue;
   }
 
-  /** In microseconds since the boot, and larger than ever before. */
+  /** Returns the microseconds since the boot, or more, so that each number is larger than the one before. */
   #now(): number {
     this.#last = Math.max(this.#last + 1, Number(process.hrtime.bigint() / 1000n));
     return this.#last;
   }
 }
 
-/** A record; it is replaced as a whole, and is valid at any moment. */
+/** A record. It is replaced as a whole, and is valid at any moment. */
 export class KeptRecord {
   readonly key: string;
   readonly #store: RecordStore;
@@ -234,14 +234,13 @@ export class KeptRecord {
     this.key = key;
   }
 
-  /** Whether anything is kept. */
   get isKept(): boolean {
     return this.#store.isActive;
   }
 
   /**
-   * `isLast`: it is not set again, and dropped in the order of other last ones: removing any other one of many takes
-   * long.
+   * Replaces the record. With `isLast` it is not set again, and is dropped in about the same order as others that were set
+   * so, because a removal in another order takes long when there are many.
    */
   set(state: object, descriptors: NamedDescriptors = {}, isLast = false): void {
     const earlier = this.#remove;

@@ -2,13 +2,13 @@ import { closeSync } from 'node:fs';
 import { closeAll, type Message } from './message-queue.ts';
 import { contentOf } from './shared-memory.ts';
 
-/** Descriptors by what they are for; null: none. */
+/** Descriptors by what they are for; null where there is none. */
 export type NamedDescriptors = Readonly<Record<string, number | null>>;
 
-/** Which program has written a record. */
+/** Describes the program that has written a record. */
 export type Writer = object;
 
-/** A record as it was found. Its descriptors belong to who has it. */
+/** A record as it was found. Its descriptors belong to whoever has it. */
 export interface FoundRecord {
   readonly key: string;
   readonly writer: Writer;
@@ -16,17 +16,18 @@ export interface FoundRecord {
   readonly descriptors: Readonly<Record<string, number>>;
 }
 
-/** What a message says. */
 export interface RecordContent {
   readonly key: string;
   readonly writer: Writer;
-  /** Of messages with the same key the latest one is valid. */
+  /**
+   * The time at which it was written, as a number that only grows. Of messages with the same key the latest one is valid.
+   */
   readonly at: number;
   readonly names: readonly string[];
   readonly state: unknown;
 }
 
-/** Closes the descriptors of the older one of two records with the same key. */
+/** Adds a record. Of two with the same key the later one is kept, and the descriptors of the other are closed. */
 export function addLatest(
   found: Map<string, FoundRecord & RecordContent>,
   record: FoundRecord & RecordContent,
@@ -38,12 +39,12 @@ export function addLatest(
   if (older) closeAll(Object.values(older.descriptors));
 }
 
-/** The record of a message; its descriptors belong to the result. */
+/** Returns the record of a message, which owns the descriptors of the message. */
 export function parse({ bytes, descriptors }: Message): FoundRecord & RecordContent {
   const file = bytes.length === 0 ? descriptors.at(-1) : undefined;
   const text = file === undefined ? bytes : contentOf(file);
   if (file !== undefined) closeSync(file);
-  // Written by a program of ours, to a queue that only root has.
+  // The shape is not checked: an envd has written it, to a queue that only root has.
   const content: RecordContent = JSON.parse(text.toString());
   const named = Object.fromEntries(content.names.map((name, index) => [name, descriptors[index] ?? -1]));
   return { ...content, descriptors: named };

@@ -4,15 +4,15 @@ import { native } from '../system/native.ts';
 
 /** Memory outside of V8's heap. It belongs to a descriptor, which another program can take over. */
 export interface SharedMemory {
-  /** Null: the memory cannot be handed over, as the kernel refused a descriptor or the mapping. */
+  /** The descriptor; null when the kernel refused it or the mapping, so that the memory cannot be handed over. */
   readonly descriptor: number | null;
   readonly bytes: Buffer;
 }
 
-/** What is read at once, in bytes. */
+/** How many bytes are read at once. */
 const PIECE_BYTES = 256 * 1024;
 
-/** `size` zero bytes; they take no memory until they are written. */
+/** Creates memory of `size` zero bytes, which take no room until they are written. */
 export function createMemory(size: number): SharedMemory {
   try {
     const descriptor = native.createMemory();
@@ -25,8 +25,8 @@ export function createMemory(size: number): SharedMemory {
 }
 
 /**
- * A file in memory with these pieces; returns its descriptor. Throws the errors of memfd_create(2), of write(2), and of the
- * pieces.
+ * Creates a file in memory with these pieces; returns its descriptor. Throws the errors of memfd_create(2), write(2) and
+ * `pieces`.
  */
 export function fileWith(pieces: Iterable<Buffer>): number {
   const file = native.createMemory();
@@ -40,7 +40,7 @@ export function fileWith(pieces: Iterable<Buffer>): number {
   }
 }
 
-/** The lines of a file in memory, one at a time. Throws read(2)'s errors. */
+/** Yields the lines of a file in memory. Throws read(2)'s errors. */
 export function* linesOf(file: number): Generator<string> {
   const piece = Buffer.alloc(PIECE_BYTES);
   const begun: Buffer[] = [];
@@ -56,7 +56,7 @@ export function* linesOf(file: number): Generator<string> {
   if (begun.length > 0) yield Buffer.concat(begun).toString();
 }
 
-/** The content of a file in memory. Throws read(2)'s errors. */
+/** Returns the content of a file in memory. Throws read(2)'s errors. */
 export function contentOf(file: number): Buffer {
   const bytes = Buffer.alloc(fstatSync(file).size);
   readMemory(file, bytes, 0, bytes.length);

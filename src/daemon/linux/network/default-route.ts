@@ -3,20 +3,19 @@ import { readFile } from 'node:fs/promises';
 import { networkInterfaces } from 'node:os';
 import { runTool } from '../system/tool.ts';
 
-/** Flags of linux/route.h: the route is usable, leads to a gateway, refuses. */
+/** Flags of linux/route.h. The first means that the route can be used, the last that it refuses packets. */
 const RTF_UP = 1;
 const RTF_GATEWAY = 2;
 const RTF_REJECT = 0x200;
 const TOOL_LIMIT_MS = 2000;
 const TABLE = '/proc/net/route';
 
-/** Where packets to an address go; without a gateway the address is on the link. */
+/** Where packets to an address go. Without a gateway the address is on the link itself. */
 export interface KernelRoute {
   readonly device: string;
   readonly gateway: string | null;
 }
 
-/** A row of /proc/net/route. */
 interface Row extends KernelRoute {
   readonly destination: number;
   readonly mask: number;
@@ -24,7 +23,9 @@ interface Row extends KernelRoute {
   readonly isRefusing: boolean;
 }
 
-/** The IPv4 address of the interface with the default route of the least metric; null: there is none. */
+/**
+ * Resolves with the IPv4 address of the interface that has the default route with the lowest metric; null when there is none.
+ */
 export async function addressOfDefaultRoute(): Promise<string | null> {
   const rows = (await readRows()).filter(({ mask, isRefusing }) => mask === 0 && !isRefusing);
   const name = rows.sort((a, b) => a.metric - b.metric)[0]?.device;
@@ -32,12 +33,12 @@ export async function addressOfDefaultRoute(): Promise<string | null> {
   return addresses.find(({ family, internal }) => family === 'IPv4' && !internal)?.address ?? null;
 }
 
-/** The route to an IPv4 address in the main table; null: there is none, or it refuses. */
+/** Resolves with the route to an IPv4 address in the main table; null when there is none, or it refuses packets. */
 export async function routeTo(address: string): Promise<KernelRoute | null> {
   return bestOf(await readRows(), address);
 }
 
-/** The same at once: not when a program of the guest may have made the table long. */
+/** Does the same synchronously. Call it only while no program of the guest can have made the table long. */
 export function routeNow(address: string): KernelRoute | null {
   let table = '';
   try {
@@ -55,7 +56,7 @@ function bestOf(rows: readonly Row[], address: string): KernelRoute | null {
   return best && !best.isRefusing ? { device: best.device, gateway: best.gateway } : null;
 }
 
-/** Sets a route for this address alone, replacing an existing one. Throws what `runTool` throws. */
+/** Sets a route for this address alone, which replaces one that is there. Throws what `runTool` throws. */
 export async function setRouteTo(address: string, { device, gateway }: KernelRoute): Promise<void> {
   const via = gateway === null ? [] : ['via', gateway];
   await runTool('ip', ['route', 'replace', `${address}/32`, ...via, 'dev', device], TOOL_LIMIT_MS);
@@ -65,7 +66,10 @@ async function readRows(): Promise<Row[]> {
   return rowsOf(await readFile(TABLE, 'utf8').catch(() => ''));
 }
 
-/** Columns Iface, Destination, Gateway, Flags, RefCnt, Use, Metric, Mask; numbers are in the order of the machine's bytes. */
+/**
+ * Parses the columns Iface, Destination, Gateway, Flags, RefCnt, Use, Metric and Mask. Addresses are in the machine's byte
+ * order.
+ */
 function rowsOf(table: string): Row[] {
   return table
     .split('\n')
@@ -85,7 +89,7 @@ function rowsOf(table: string): Row[] {
     });
 }
 
-/** Both architectures are little-endian. */
+/** Turns an address around, because the supported machines are little-endian. */
 function swapped(hex: string): number {
   return Buffer.from(hex, 'hex').reverse().readUInt32BE();
 }

@@ -2,14 +2,13 @@ import { type IncomingMessage, type RequestOptions, request } from 'node:http';
 import { connect } from 'node:net';
 import { onAbort } from '../../../base/abort.ts';
 
-/** Maximum length of a response, in characters. */
+/** The most characters of a response. */
 const MAX_RESPONSE = 64 * 1024;
 
 /**
- * Sends one request without a body to a service of the platform, on a new connection: a kept-alive one does not survive
- * a pause. Resolves with the text of the response. Throws for any status but 200, for a response longer than 65,536
- * characters, connection errors, and the reason of `signal`. It is done at each resume: so without an agent, Node's
- * `signal` and an iterator, whose functions would be called for it.
+ * Sends a request without a body to a service of the platform. The connection is new, because one that was kept alive does
+ * not survive a pause. Resolves with the text of the response. Throws for any status but 200, for a response longer than
+ * 65,536 characters, connection errors, and the reason of `signal`.
  */
 export function exchange(
   url: URL,
@@ -35,7 +34,7 @@ export function exchange(
     response.on('end', () => resolve(text));
     response.on('error', reject);
   };
-  // With a function to connect, Node needs no agent.
+  // With a function that connects, Node needs no agent, which could only be used once.
   const createConnection = (to: RequestOptions) =>
     connect({ host: to.hostname ?? '', port: Number(to.port) || 80 });
   const call = request(url, { ...options, createConnection }, receive);

@@ -1,15 +1,15 @@
 import { type IncomingMessage, request as requestHttp } from 'node:http';
 
-/** Bytes of a response body that are read and dropped before the connection is closed. */
+/** How many bytes of a response body are read and dropped before the connection is closed. */
 const MAX_BODY = 4096;
 
 /**
- * Sends JSON to a service of the platform, on a new connection: a kept-alive one does not survive a pause. Resolves
- * with the status when the response has ended, or is longer than 4 KiB. Throws connection errors and the reason of
+ * Sends JSON to a service of the platform. The connection is new, because one that was kept alive does not survive a pause.
+ * Resolves with the status when the response has ended, or is longer than 4 KiB. Throws connection errors and the reason of
  * `signal`, unless the status is known.
  */
 export async function post(url: URL, body: string, signal: AbortSignal): Promise<number> {
-  // Most daemons never need TLS.
+  // The module of TLS is large, and most daemons never need it.
   const request = url.protocol === 'https:' ? (await import('node:https')).request : requestHttp;
   const { promise, resolve, reject } = Promise.withResolvers<number>();
   const bytes = Buffer.from(body);

@@ -7,24 +7,25 @@ import { ManagerOutbox } from '../system/manager-outbox.ts';
 import { native } from '../system/native.ts';
 import { removeDescriptor, type StoredDescriptor, storeDescriptor } from '../system/systemd.ts';
 
-/** Where to listen: an address or a host name, and a port; 0: any free one. */
+/** Where to listen: an address or a host name, and a port. The port 0 means any that is free. */
 export interface ListenAddress {
   readonly host: string;
   readonly port: number;
 }
 
-/** Where earlier daemons have left sockets. */
+/** The sockets that earlier daemons have left. */
 export interface EarlierSockets {
-  /** The socket of an earlier program of this process; null: there was none. */
+  /** The socket of an earlier program of this process; null when there was none. */
   readonly inherited: number | null;
-  /** Sockets that the service manager has kept. */
+  /** The sockets that the service manager has kept. */
   readonly stored: readonly StoredDescriptor[];
-  /** The socket of the service manager; null: there is none. */
+  /** The socket of the service manager; null when there is none. */
   readonly notifySocket: string | null;
 }
 
 /** How long the service manager may take to close a socket at another address, in milliseconds. */
 const RELEASE_MS = 1000;
+/** How long to wait before a port that is taken is tried again, in milliseconds. */
 const RETRY_MS = 5;
 
 /** Separates the listening sockets among the descriptors that the service manager has kept. */
@@ -37,10 +38,10 @@ export function separateSockets(stored: readonly StoredDescriptor[]): {
 }
 
 /**
- * Returns a descriptor of the daemon's listening socket: that of an earlier daemon if it listens at the wanted address, otherwise a new
- * one. The service manager keeps it while no daemon runs, because a stranger could take a port that is free, and with it the
- * access token; `onFailure` is told when the service manager cannot be reached. Throws the errors of bind(2), of listen(2), and of a
- * look-up of the host.
+ * Returns the descriptor of the daemon's listening socket: that of an earlier daemon if it listens at the wanted address,
+ * otherwise a new one. The service manager keeps the socket while no daemon runs, because a stranger could take a port that
+ * is free, and with it the access token. `onFailure` is called when the service manager cannot be reached. Throws the errors
+ * of bind(2), listen(2) and a look-up of the host.
  */
 export async function openListeningSocket(
   wanted: ListenAddress,
@@ -66,12 +67,11 @@ export async function openListeningSocket(
   return descriptor;
 }
 
-/** The port of a listening socket. */
 export function portOf(listener: number): number {
   return Number(native.listeningAt(listener)?.port);
 }
 
-/** As Node's `listen` looks it up. */
+/** Looks up a host name as the `listen` of Node does. */
 async function resolve(host: string): Promise<string> {
   const { lookup } = await import('node:dns/promises');
   return (await lookup(host)).address;
@@ -82,13 +82,13 @@ function listensAt(descriptor: number, address: string, port: number): boolean {
   return found?.address === canonical(address) && (port === 0 || found.port === String(port));
 }
 
-/** The form in which the kernel tells an address: one of IPv6 has several. */
+/** Returns an address in the form in which the kernel tells it. An address of IPv6 has several forms. */
 function canonical(address: string): string {
   if (isIP(address) !== 6 || address.includes('%')) return address;
   return new SocketAddress({ address, family: 'ipv6' }).address;
 }
 
-/** Tries again for `limitMs` while the port is taken. */
+/** Opens a listening socket. Tries again for `limitMs` while the port is taken. */
 async function listenWhenReleased(address: string, port: number, limitMs: number): Promise<number> {
   for (let waited = 0; ; waited += RETRY_MS) {
     try {
@@ -100,7 +100,7 @@ async function listenWhenReleased(address: string, port: number, limitMs: number
   }
 }
 
-/** Another one for each socket, so that one can be removed without the others. Not one of the names of records. */
+/** Returns a name that no other socket has, so that each can be removed alone. It differs from the names of records. */
 function nameOf(descriptor: number): string {
   return `listener-${fstatSync(descriptor).ino}`;
 }

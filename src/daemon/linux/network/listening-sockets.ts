@@ -4,12 +4,13 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { getSystemErrorName } from 'node:util';
 import { native } from '../system/native.ts';
 
-/** The address a TCP socket listens on; `this address` is the one that was asked for. */
+/** The address that a TCP socket listens on; `this address` is the one that was asked for. */
 export type ListeningPlace = '127.0.0.1' | '::1' | 'any address' | 'this address';
 
 /**
- * The listening ports with address and owner (uid), and the inode of the socket. Sockets that differ only by their inodes count
- * once, with the lowest one: many sockets at one port, or at other addresses, take no memory.
+ * The listening sockets. A key combines port, address and owner (uid), see `eachListeningSocket`, and the value is the inode.
+ * Sockets that differ by nothing but their inodes count once, with the lowest one, so that any number of them takes no more
+ * memory.
  */
 export type ListeningSockets = ReadonlyMap<number, number>;
 
@@ -18,19 +19,19 @@ const PORTS = 65_536;
 const WORD = 4;
 /** linux/socket.h */
 const AF_INET = 2;
-/** Words of addresses as they are in memory. */
+/** Parts of addresses, as they are in memory on a little-endian machine. */
 const IPV4_LOOPBACK = 0x0100007f;
 const IPV6_LOOPBACK_END = 0x01000000;
 const IPV4_MAPPED = 0xffff0000;
 
-/** Sockets read per turn of the event loop, in some 3 ms. */
+/** How many sockets are read in a turn of the event loop, which takes some 3 ms. */
 const TURN = 2048;
 const AF_INET6 = 10;
 const IPPROTO_TCP = 6;
 const TCP_LISTEN = 10;
 /**
- * struct nlmsghdr: length, type, flags, sequence, port; numbers are the machine's, little-endian on all that are
- * supported.
+ * The bytes of struct nlmsghdr: length, type, flags, sequence, port. Numbers are in the machine's byte order, which is
+ * little-endian on all machines that are supported.
  */
 const MESSAGE_HEAD = 16;
 const BODY = MESSAGE_HEAD / WORD;
@@ -38,18 +39,20 @@ const BODY = MESSAGE_HEAD / WORD;
 const DUMP = 0x301;
 const NLMSG_ERROR = 2;
 const SOCK_DIAG_BY_FAMILY = 20;
-/** With struct inet_diag_req_v2. */
+/** The bytes of a request: the head, and struct inet_diag_req_v2. */
 const REQUEST_BYTES = 72;
 const READ_BYTES = 32_768;
-/** Words before the addresses the uid and the inode in struct inet_diag_msg, which begins with family, state, timer and both ports. */
+/**
+ * The positions of the addresses, the uid and the inode in struct inet_diag_msg, in words. It begins with family, state and
+ * timer, and both ports.
+ */
 const ADDRESS_WORD = 2;
 const UID_WORD = 16;
 const INODE_WORD = 17;
 
-/** The sockets read so far. */
 class Dump {
   readonly sockets = new Map<number, number>();
-  /** Sockets that were read. */
+  /** How many sockets were read, including those that were left out. */
   count = 0;
   readonly #own: number;
 
@@ -57,7 +60,7 @@ class Dump {
     this.#own = address.split('.').reduceRight((sum, byte) => sum * 256 + Number(byte), 0);
   }
 
-  /** `from`: of struct inet_diag_msg. */
+  /** Adds the socket whose struct inet_diag_msg begins at the word `from`. */
   append(answer: Int32Array, from: number): void {
     this.count++;
     const word = (at: number) => (answer[from + at] ?? 0) >>> 0;
@@ -73,8 +76,8 @@ class Dump {
 }
 
 /**
- * Reads which TCP sockets of this network namespace listen on a loopback address, on all addresses, or on `address`, an
- * IPv4 address. Reads all of them, however many, without blocking the event loop. Throws sock_diag(7)'s errors.
+ * Reads which TCP sockets of this network namespace listen on 127.0.0.1, ::1, all addresses, or `address`, which is one of
+ * IPv4. It reads all of them, however many there are, in several turns of the event loop. Throws sock_diag(7)'s errors.
  */
 export async function readListeningSockets(address: string): Promise<ListeningSockets> {
   const dump = new Dump(address);
@@ -82,7 +85,7 @@ export async function readListeningSockets(address: string): Promise<ListeningSo
   return dump.sockets;
 }
 
-/** The kernel answers at once. */
+/** Reads all listening sockets of a family. The reads are synchronous, because the kernel answers at once. */
 async function dumpFamily(family: number, dump: Dump): Promise<void> {
   const request = Buffer.alloc(REQUEST_BYTES);
   request.writeUInt32LE(REQUEST_BYTES, 0);
@@ -104,7 +107,7 @@ async function dumpFamily(family: number, dump: Dump): Promise<void> {
   }
 }
 
-/** Reads the next part of the answer; false after the last. */
+/** Reads the next part of the answer; returns false after the last one. */
 function readAnswer(socket: number, family: number, dump: Dump): boolean {
   const answer = new Int32Array(READ_BYTES / WORD);
   const size = readSync(socket, answer) / WORD;
@@ -117,7 +120,7 @@ function readAnswer(socket: number, family: number, dump: Dump): boolean {
   return size > 0;
 }
 
-/** A kernel without IPv6 may not know that family; one that does not know IPv4 here cannot list sockets at all. */
+/** Throws an error of sock_diag(7), unless it means that the kernel has no IPv6. */
 function throwUnlessNoIPv6(errno: number, family: number): void {
   const isUnknown = errno === constants.errno.ENOENT;
   if (isUnknown && family === AF_INET6) return;
@@ -130,7 +133,6 @@ function throwUnlessNoIPv6(errno: number, family: number): void {
   });
 }
 
-/** Calls `visit` for each socket. */
 export function eachListeningSocket(
   sockets: ListeningSockets,
   visit: (port: number, place: ListeningPlace, uid: number, inode: number) => void,
@@ -142,14 +144,14 @@ export function eachListeningSocket(
   }
 }
 
-/** Null: elsewhere. */
+/** Returns null when the socket listens at another address. */
 function place4(address: number, own: number): ListeningPlace | null {
   if (address === IPV4_LOOPBACK) return '127.0.0.1';
   if (address === 0) return 'any address';
   return address === own ? 'this address' : null;
 }
 
-/** IPv4-mapped addresses, RFC 4291, section 2.5.5.2, are those of IPv4. */
+/** Does the same for IPv6. IPv4-mapped addresses count as those of IPv4: RFC 4291, section 2.5.5.2. */
 function place6(word: (at: number) => number, own: number): ListeningPlace | null {
   if (word(0) !== 0 || word(1) !== 0) return null;
   if (word(2) === IPV4_MAPPED) return place4(word(3), own);

@@ -1,13 +1,15 @@
-// Who has a TCP port. Sources: proc_net_tcp.rst of the kernel's documentation, proc_pid_fd(5).
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { isSystemError } from '../../../base/errors.ts';
 
-/** A line of the table has `sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode`. */
+/** Matches a line `sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode`. */
 const SOCKET = /^\s*\d+: [\dA-F]+:([\dA-F]{4}) \S+ \S+ \S+ \S+ \S+ +(\d+) +\d+ (\d+) /gm;
-/** The most characters of a command that are told: it is a stranger's text. */
+/** The most characters of a command that are shown, because it is a stranger's text. */
 const MOST_TEXT = 100;
 
-/** Describes who has a TCP port, as `user 1000, process 7 'python3 -m http.server'`; null: it cannot be found. */
+/**
+ * Describes who has a TCP port, such as `user 1000, process 7 'python3 -m http.server'`; returns null when that cannot be
+ * found. Sources: Documentation/networking/proc_net_tcp.rst, proc_pid_fd(5).
+ */
 export function holderOf(port: number, proc = '/proc'): string | null {
   for (const table of ['net/tcp', 'net/tcp6']) {
     for (const [, local = '', uid, inode = ''] of textOf(`${proc}/${table}`).matchAll(SOCKET)) {
@@ -39,7 +41,7 @@ function textOf(path: string): string {
   return ifPresent(() => readFileSync(path, 'latin1'), '');
 }
 
-/** A process may have ended meanwhile, and a kernel may have no IPv6. */
+/** Returns `otherwise` after a system error, because a process may have ended meanwhile, and a kernel may have no IPv6. */
 function ifPresent<T>(read: () => T, otherwise: T): T {
   try {
     return read();

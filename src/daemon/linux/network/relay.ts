@@ -1,20 +1,15 @@
 import { closeSync } from 'node:fs';
-import type { Socket } from 'node:net';
+import { Socket } from 'node:net';
 import { CLOSE, DISCONNECTED, FAILED, READABLE, WRITABLE } from '../lanes/readiness.ts';
 import { native } from '../system/native.ts';
-import { duplicateConnection, resetSocket } from './connection.ts';
 
-/** Of one splice, in bytes; fits a core's cache. */
+/** The most bytes that one splice moves. So many stay in a core's cache. */
 const MOST = 256 * 1024;
-/**
- * The same while the pipes hold more than they should, and of each connection when all have had `TURN_BYTES` in a turn
- * of the event loop.
- */
+/** The same while the pipes hold `AMPLE` bytes, or once `TURN_BYTES` have been moved in this turn of the event loop. */
 const LEAST = 16 * 1024;
-/** What the pipes should hold at most, in bytes. */
 const AMPLE = 32 * 1024 * 1024;
 const TURN_BYTES = 8 * 1024 * 1024;
-/** Empty pipes that are kept. */
+/** The number of empty pipes that are kept open for later use. */
 const MOST_SPARE = 8;
 
 interface Pipe {
@@ -22,7 +17,7 @@ interface Pipe {
   readonly read: number;
 }
 
-/** What all relays share: the pipes, of which those that hold nothing belong to none, and time. */
+/** Lends pipes to all relays, counts the bytes in them, and limits what the relays move in one turn of the event loop. */
 export class RelayPipes implements Disposable {
   readonly #ample: number;
   readonly #spare: Pipe[] = [];
@@ -48,7 +43,7 @@ export class RelayPipes implements Disposable {
     else close(pipe);
   }
 
-  /** A pipe has got these bytes. */
+  /** Counts bytes that were moved into a pipe. */
   filled(bytes: number): void {
     if (this.#movedInTurn === 0) {
       setImmediate(() => {
@@ -59,11 +54,12 @@ export class RelayPipes implements Disposable {
     this.#held += bytes;
   }
 
+  /** Counts bytes that have left a pipe. */
   emptied(bytes: number): void {
     this.#held -= bytes;
   }
 
-  /** Idempotent. */
+  /** Closes the spare pipes; later calls change nothing. */
   [Symbol.dispose](): void {
     for (const pipe of this.#spare.splice(0)) close(pipe);
   }
@@ -74,30 +70,21 @@ function close({ write, read }: Pipe): void {
   closeSync(read);
 }
 
-/** One of the two connections. */
 class End {
-  readonly socket: Socket;
-  /** A duplicate of the socket's, open until `close`. */
   readonly descriptor: number;
   readonly #set: (events: number) => void;
   #events = 0;
-  /** Told once, as it holds from then on. */
+  /** Whether DISCONNECTED was reported. That state lasts, so waiting for it again would call back at once, forever. */
   #isDisconnected = false;
 
-  /** `onReady`: with what `native.pollDescriptor` tells. Throws for a socket that is closed, and epoll_ctl(2)'s errors. */
-  constructor(socket: Socket, onReady: (end: End, events: number) => void) {
-    const descriptor = duplicateConnection(socket);
-    if (descriptor === null) throw new Error('the connection is closed');
-    using unless = new DisposableStack();
-    unless.defer(() => closeSync(descriptor));
-    this.socket = socket;
+  /** `onReady` gets what `native.pollDescriptor` reports. Throws epoll_ctl(2)'s errors; the descriptor stays open then. */
+  constructor(descriptor: number, onReady: (end: End, events: number) => void) {
     this.descriptor = descriptor;
     this.#set = native.pollDescriptor(descriptor, (events) => {
       if (events === FAILED) this.#events = 0;
       if (events & DISCONNECTED) this.#isDisconnected = true;
       onReady(this, events);
     });
-    unless.move();
   }
 
   wait(events: number): void {
@@ -107,19 +94,19 @@ class End {
     this.#set(all);
   }
 
-  close(): void {
+  /** Stops waiting. The descriptor stays open. */
+  release(): void {
     this.#set(CLOSE);
-    closeSync(this.descriptor);
   }
 }
 
-/** What one end receives, on its way to the other. */
+/** Moves what one end receives to the other. */
 class Direction {
   readonly from: End;
   readonly #to: End;
   readonly #pipes: RelayPipes;
   #pipe: Pipe | null = null;
-  /** Bytes in the pipe, which the other end does not take now. */
+  /** Bytes in the pipe that the other end did not take yet. */
   #held = 0;
   #hasEnded = false;
 
@@ -133,18 +120,18 @@ class Direction {
     return this.#held > 0;
   }
 
-  /** All has been passed on, and the end. */
+  /** Whether everything was passed on, and the end after it. */
   get isOver(): boolean {
     return this.#hasEnded && !this.isStuck;
   }
 
-  /** Moves what is there and has room. Throws splice(2)'s and pipe2(2)'s errors. */
+  /** Moves what is there and has room. Throws the errors of splice(2), pipe2(2) and shutdown(2). */
   move(): void {
     while ((this.isStuck || this.#receive()) && this.#send() && this.#pipes.isAmple);
     if (!this.isStuck) this.release();
   }
 
-  /** What is in the pipe is lost. */
+  /** Gives the pipe back; bytes in it are lost. */
   release(): void {
     if (this.#pipe) this.#pipes.giveBack(this.#pipe, !this.isStuck);
     this.#pipe = null;
@@ -152,7 +139,7 @@ class Direction {
     this.#held = 0;
   }
 
-  /** False when nothing has come. */
+  /** Returns false when nothing has come. */
   #receive(): boolean {
     if (this.#hasEnded) return false;
     this.#pipe ??= this.#pipes.take();
@@ -160,7 +147,7 @@ class Direction {
     const moved = native.splice(this.from.descriptor, this.#pipe.write, isAmple ? MOST : LEAST);
     if (moved === 0) {
       this.#hasEnded = true;
-      this.#to.socket.end();
+      native.endConnection(this.#to.descriptor);
     }
     if (moved <= 0) return false;
     this.#held = moved;
@@ -168,7 +155,7 @@ class Direction {
     return true;
   }
 
-  /** False when not all has been taken. */
+  /** Returns false when the other end did not take everything. */
   #send(): boolean {
     if (this.#pipe === null) return false;
     const moved = native.splice(this.#pipe.read, this.#to.descriptor, this.#held);
@@ -180,39 +167,44 @@ class Direction {
 }
 
 /**
- * Joins two connections whose sockets Node does not read from: what one receives is sent on the other by splice(2), without
- * passing through this process. Passes on ends, and after an error resets both. Closes both at the end; the owner disposes of
- * it when one closes before.
+ * Joins two TCP connections: splice(2) moves what one receives to the other, without a copy in this process. Ends are passed
+ * on, and an error of one connection resets both. Owns both descriptors, and closes them at the end.
  */
 export class Relay implements Disposable {
   readonly #directions: readonly [Direction, Direction];
+  readonly #onClose: () => void;
   #isOpen = true;
 
-  /** Throws epoll_ctl(2)'s errors. */
-  constructor(client: Socket, target: Socket, pipes: RelayPipes) {
+  /**
+   * Takes two non-blocking descriptors; the connection of `target` may still be under way. `onClose` is called once, when
+   * both are closed. Throws epoll_ctl(2)'s errors; the descriptors are still the caller's then.
+   */
+  constructor(client: number, target: number, pipes: RelayPipes, onClose: () => void) {
+    this.#onClose = onClose;
     const onReady = (end: End, events: number) => this.#turn(end, events);
     const first = new End(client, onReady);
-    using unless = new DisposableStack();
-    unless.defer(() => first.close());
+    using failed = new DisposableStack();
+    failed.defer(() => first.release());
     const second = new End(target, onReady);
-    unless.move();
+    failed.move();
     this.#directions = [new Direction(first, second, pipes), new Direction(second, first, pipes)];
-    this.#wait();
+    // Nothing is read from the client before the target is connected, which makes it writable.
+    second.wait(WRITABLE);
   }
 
-  /** Resets both connections, unless they have ended; idempotent. */
+  /** Resets both connections, unless they have ended; later calls change nothing. */
   [Symbol.dispose](): void {
-    for (const { socket } of this.#close()) resetSocket(socket);
+    this.#close(resetConnection);
   }
 
   #turn(end: End, events: number): void {
     const [first, second] = this.#directions;
     if (!this.#move(end, events) || events === FAILED) this[Symbol.dispose]();
-    else if (first.isOver && second.isOver) for (const { socket } of this.#close()) socket.destroySoon();
+    else if (first.isOver && second.isOver) this.#close(closeSync);
     else this.#wait();
   }
 
-  /** False when one of the connections is broken. */
+  /** Returns false when one of the connections is broken. */
   #move(end: End, events: number): boolean {
     const [first, second] = this.#directions;
     const [incoming, outgoing] = end === first.from ? [first, second] : [second, first];
@@ -231,19 +223,24 @@ export class Relay implements Disposable {
     second.from.wait(eventsFor(second, first));
   }
 
-  /** Returns the ends, unless they were closed before. */
-  #close(): End[] {
-    if (!this.#isOpen) return [];
+  #close(close: (descriptor: number) => void): void {
+    if (!this.#isOpen) return;
     this.#isOpen = false;
-    return this.#directions.map((direction) => {
-      direction.from.close();
+    for (const direction of this.#directions) {
       direction.release();
-      return direction.from;
-    });
+      direction.from.release();
+      close(direction.from.descriptor);
+    }
+    this.#onClose();
   }
 }
 
-/** `incoming`: of the end that waits; `outgoing`: what is sent on it. */
+/** Closes a TCP connection at once; the other side gets a reset. */
+export function resetConnection(descriptor: number): void {
+  new Socket({ fd: descriptor }).on('error', () => {}).resetAndDestroy();
+}
+
+/** Returns what the end waits for that `incoming` comes from and `outgoing` goes to. */
 function eventsFor(incoming: Direction, outgoing: Direction): number {
   const reads = incoming.isStuck || incoming.isOver ? 0 : READABLE;
   return reads | (outgoing.isStuck ? WRITABLE : 0);

@@ -4,29 +4,34 @@ import { isSystemError } from '../../../base/errors.ts';
 import type { OpenFile } from '../files/open-file.ts';
 import { readiness } from '../lanes/readiness.ts';
 import { native } from '../system/native.ts';
-import { duplicateConnection } from './connection.ts';
 
 /**
- * The connection of a response, for a body that a pool thread sends from a file. Everything that was written to the
- * response must have been taken by the kernel, and nothing may be written meanwhile.
+ * The connection of a response, for a body that a pool thread sends from a file. The kernel must have taken everything that
+ * was written to the response before, and nothing may be written meanwhile.
  */
 export class SocketOutput implements Disposable {
   readonly #socket: number;
   #sent = 0;
-  /** May last longer than its caller waits: on a file system that does not answer. */
+  /** The last job. On a file system that does not answer it lasts longer than its caller waits. */
   #underWay: Promise<unknown> = Promise.resolve();
 
   private constructor(socket: number) {
     this.#socket = socket;
   }
 
-  /** Null where that is not possible. */
+  /** Returns null when the connection is closed, or its descriptor was not found; see `native.duplicateConnection`. */
   static of({ socket }: ServerResponse): SocketOutput | null {
-    const descriptor = socket && duplicateConnection(socket);
+    const { localAddress, localPort, remoteAddress, remotePort } = socket ?? {};
+    if (!socket || socket.destroyed || localAddress === undefined || remoteAddress === undefined) return null;
+    const descriptor = native.duplicateConnection(
+      localAddress,
+      String(localPort),
+      remoteAddress,
+      String(remotePort),
+    );
     return descriptor === null ? null : new SocketOutput(descriptor);
   }
 
-  /** Bytes that the kernel has taken. */
   get sent(): number {
     return this.#sent;
   }
@@ -49,7 +54,7 @@ export class SocketOutput implements Disposable {
     return position;
   }
 
-  /** Closes it when the last job has returned: until then the number must not be another connection's. */
+  /** Closes the descriptor when the last job has returned, because the job would send to whatever gets the same number. */
   [Symbol.dispose](): void {
     const close = () => closeSync(this.#socket);
     this.#underWay.then(close, close);

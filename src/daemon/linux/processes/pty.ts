@@ -22,7 +22,7 @@ const DRAIN_BYTES = 64 * 1024;
 /** login(1) sets the same mode. */
 const TERMINAL_MODE = 0o620;
 
-/** Owns a pseudoterminal, on whose `slave` `spawn` starts the child (docs/decisions/005-terminals.md). */
+/** Owns a pseudoterminal, on whose `slave` `spawn` starts the child (docs/decisions/004-starts.md). */
 export class Terminal implements Disposable {
   /** The slave side blocks. It stays open so that the master does not hang up before it has been drained. */
   readonly slave: number;

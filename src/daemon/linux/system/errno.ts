@@ -3,9 +3,9 @@ import { EnvdError, type ErrorKind, isSystemError } from '../../../base/errors.t
 type Meaning = readonly [kind: ErrorKind, text: string];
 
 /**
- * The client's error for a system call that failed at a path, the same for RPCs and `/files`; the path is appended to
- * the text. Source: the ERRORS sections of open(2), stat(2), mkdir(2), rename(2), write(2). Others are named by their
- * codes: a file of the kernel, or a FUSE server of the guest, may answer with any.
+ * The client's error for a system call that failed at a path, for RPCs and `/files` alike. The path is appended to the text.
+ * Errors that are not listed are named by their codes, because a file of the kernel or a FUSE server of the guest may answer
+ * with any. Source: the ERRORS sections of open(2), stat(2), mkdir(2), rename(2) and write(2).
  */
 const MEANINGS: Readonly<Record<string, Meaning>> = {
   ENOENT: ['not_found', 'path not found'],
@@ -36,12 +36,12 @@ const MEANINGS: Readonly<Record<string, Meaning>> = {
   ENOMEM: ['resource_exhausted', 'not enough memory to reach path'],
 };
 
-/** Different meanings for operations that create the path, such as uploads. */
+/** The meanings that are different for operations that create the path, such as uploads. */
 const MEANINGS_FOR_CREATION: typeof MEANINGS = {
   ENOTDIR: ['invalid_argument', 'a part of the path is not a directory'],
 };
 
-/** A directory on the way to a file is missing. Shaped like a system error. */
+/** Tells that a directory on the way to a file is missing. It has the shape of a system error. */
 export class MissingParent extends Error {
   readonly code = 'ENOENT';
   readonly errno = -2;
@@ -49,8 +49,8 @@ export class MissingParent extends Error {
 }
 
 /**
- * Translates a system error at `path` to the error that the client gets; returns other values unchanged.
- * `purpose`: whether the operation was to find the path or to create it.
+ * Translates a system error at `path` into the error that the client gets; returns other values unchanged. `purpose` is
+ * whether the operation was to find the path or to create it.
  */
 export function explain(error: unknown, path: string, purpose: 'find' | 'make' = 'find'): unknown {
   if (!isSystemError(error)) return error;
@@ -75,12 +75,12 @@ export async function about<T>(path: string, operation: () => Promise<T>): Promi
   }
 }
 
-/** The kind of a system error that means lack of disk space, file descriptors or memory; otherwise null. */
+/** Returns the kind of a system error that means lack of disk space, file descriptors or memory; otherwise null. */
 export function exhaustionOf(error: unknown): 'no_space' | 'resource_exhausted' | null {
   return isSystemError(error) ? exhaustionBy(error.code) : null;
 }
 
-/** The same for the name of an errno. */
+/** Does the same for the name of an errno. */
 export function exhaustionBy(code: string): 'no_space' | 'resource_exhausted' | null {
   const kind = MEANINGS[code]?.[0];
   return kind === 'no_space' || kind === 'resource_exhausted' ? kind : null;

@@ -1,27 +1,36 @@
 import { isSystemError, messageOf } from '../../../base/errors.ts';
 
-/** Intervals of attempts to reach the service manager, in milliseconds: when its socket is full, and otherwise. */
+/**
+ * After how long another attempt is made to reach the service manager, in milliseconds: when its socket is full, and
+ * otherwise.
+ */
 const FULL_MS = 10;
 const RETRY_MS = 1000;
 
 type Send = (socket: string) => void;
 
-/** What the service manager is told, in order, and again when it could not be reached. */
+/** Sends messages to the service manager in order, and tries again when it could not be reached. */
 export class ManagerOutbox {
   readonly #socket: string | null;
   readonly #onFailure: (reason: string) => void;
   readonly #waiting: Send[] = [];
-  /** While its socket is full: the kernel takes 10 messages by default, net.unix.max_dgram_qlen. */
+  /**
+   * Resolved when the socket has room again; null while it has room. The kernel queues 10 messages by default
+   * (net.unix.max_dgram_qlen).
+   */
   #full: PromiseWithResolvers<void> | null = null;
   #retry: NodeJS.Timeout | null = null;
 
-  /** `socket`: of the service manager, or null: nobody is told. `onFailure`: told when it is not there. */
+  /**
+   * `socket` is the service manager's; with null nothing is sent. `onFailure` is called when the service manager is not
+   * there.
+   */
   constructor(socket: string | null, onFailure: (reason: string) => void) {
     this.#socket = socket;
     this.#onFailure = onFailure;
   }
 
-  /** Resolves when all has been taken, or the service manager is not there; null: nothing waits for room. */
+  /** Resolves when everything was taken, or the service manager is not there; null when nothing waits for room. */
   get taken(): Promise<void> | null {
     return this.#full?.promise ?? null;
   }
@@ -31,7 +40,9 @@ export class ManagerOutbox {
     if (this.#waiting.length === 1) this.#sendAll();
   }
 
-  /** Blocks until all has been taken, for a second at most: for a daemon that does not serve yet. */
+  /**
+   * Blocks the event loop until everything was taken, for a second at most. Call it only while the daemon does not serve yet.
+   */
   waitUntilTaken(): void {
     const nothing = new Int32Array(new SharedArrayBuffer(Int32Array.BYTES_PER_ELEMENT));
     for (let tries = 0; this.#full !== null && tries < RETRY_MS / FULL_MS; tries++) {

@@ -12,7 +12,7 @@ export type {
   Place as NativePlace,
 } from '../../../../native/index.d.ts';
 
-/** The addon's location: beside the bundle, or in the build directory of a clone. */
+/** Where the addon may be: beside the bundle, or in the build directory of a clone. */
 const LOCATIONS = ['./build/Release/envd.node', '../../../../native/build/Release/envd.node'];
 const SUPPORTED = new Set(['linux-x64', 'linux-arm64']);
 

@@ -1,29 +1,31 @@
-// Settings of the daemon's own process.
 import { writeFileSync } from 'node:fs';
 import { native } from './native.ts';
 
-/** Whether this program is the bundle of an image, which was read whole at its start. Sources are read when they are imported. */
+/**
+ * Whether this program is the bundle of an image, which was read as a whole at its start. Sources are read as they are
+ * imported.
+ */
 export const isBundle = !import.meta.url.endsWith('.ts');
 
 /**
  * Makes the kernel place later mappings densely, so that the heap can be collapsed into huge pages
- * (docs/decisions/014-memory.md). Uses no memory. To be called once, before anything else.
+ * (docs/decisions/014-memory.md). This takes no memory. Call it once, before anything else.
  */
 export function reserveAddressSpace(): void {
   native.reserveAddressSpace();
 }
 
 /**
- * Disables core dumps of this process, which would contain the access token. Child processes get the limit that the
- * daemon was started with (docs/decisions/003-beside-the-workload.md). Throws EPERM where the limit cannot be set.
+ * Disables core dumps of this process, which would contain the access token. Child processes get the limit that the daemon
+ * was started with (docs/decisions/003-beside-the-workload.md). Throws EPERM where the limit cannot be set.
  */
 export function forbidCoreDumps(): void {
   native.forbidCoreDumps();
 }
 
 /**
- * Makes the exit of this process wait for no thread of the pool, if `isHeldUp` by then: Node waits for all, and one that
- * waits for a file server may never return. Called after the listeners of `exit` that must run.
+ * Makes the exit of this process wait for no thread of the pool, if `isHeldUp` returns true then. Node waits for all of them,
+ * and one that waits for a file server may never return. Call it after the listeners of `exit` that must run were added.
  */
 export function exitWithoutThreads(isHeldUp: () => boolean): void {
   process.on('exit', (code) => {
@@ -31,7 +33,7 @@ export function exitWithoutThreads(isHeldUp: () => boolean): void {
   });
 }
 
-/** Exempts a process from the out-of-memory killer. Source: proc_pid_oom_score_adj(5). */
+/** The value that exempts a process from the out-of-memory killer. Source: proc_pid_oom_score_adj(5). */
 const OOM_SCORE_ADJ_MIN = '-1000';
 
 /** Exempts this process from the out-of-memory killer. Throws EACCES without CAP_SYS_RESOURCE. */
@@ -41,8 +43,8 @@ export function protectFromOomKiller(): void {
 
 /**
  * Collects all garbage now. `last-resort` also returns the free pages of the heap to the kernel, and drops compiled code and
- * caches; `regular` keeps what has been used lately. Does nothing unless Node was started with `--expose-gc`, as `npm start`
- * and the image do.
+ * caches; `regular` keeps what was used lately. It needs the flag `--expose-gc`, which `npm start` and the image give to
+ * Node, and does nothing without it.
  */
 export function collectGarbage(flavor: 'regular' | 'last-resort'): void {
   globalThis.gc?.({ type: 'major', execution: 'sync', flavor });

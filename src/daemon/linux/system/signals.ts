@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { isSystemError } from '../../../base/errors.ts';
 
-/** Names of the standard signals and their texts as in Go, ordered by number: signal(7) on x86-64 and arm64. */
+/** The names of the standard signals and their texts as in Go, by number on x86-64 and arm64. Source: signal(7). */
 const STANDARD: readonly (readonly [name: string, text: string])[] = [
   ['SIGHUP', 'hangup'],
   ['SIGINT', 'interrupt'],
@@ -36,15 +36,15 @@ const STANDARD: readonly (readonly [name: string, text: string])[] = [
   ['SIGSYS', 'bad system call'],
 ];
 
-/** The first real-time signal for programs; the C library reserves 32 and 33. */
+/** The first real-time signal for programs. The C library reserves 32 and 33. */
 const SIGRTMIN = 34;
 
 export const SIGKILL = 9;
 export const SIGTERM = 15;
-/** The highest signal number; the lowest is 1. */
+/** The highest signal number. The lowest is 1. */
 export const MAX_SIGNAL = 64;
 
-/** `SIGKILL`, `SIGRTMIN+3`. */
+/** Returns the name of a signal, such as `SIGKILL` or `SIGRTMIN+3`. */
 export function signalName(signal: number): string {
   const name = STANDARD[signal - 1]?.[0];
   if (name) return name;
@@ -52,31 +52,35 @@ export function signalName(signal: number): string {
   return signal === SIGRTMIN ? 'SIGRTMIN' : `SIGRTMIN+${signal - SIGRTMIN}`;
 }
 
-/** `killed`, or `signal 37` if there is no text. Clients compare these texts. */
+/** Returns the text of a signal, such as `killed`, or `signal 37` if there is none. Clients compare these texts. */
 export function signalText(signal: number): string {
   return STANDARD[signal - 1]?.[1] ?? `signal ${signal}`;
 }
 
 /**
- * Sends a signal to a process group; false when it does not exist. Nothing is sent to a group below 2: kill(2) takes its
- * negative number for the daemon's own group, for every process, or for a single one.
+ * Sends a signal to a process group; returns false when it does not exist. Nothing is sent to a group below 2, because
+ * kill(2) takes its negative number for the daemon's own group, for every process, or for a single one. Throws kill(2)'s
+ * errors.
  */
 export function signalGroup(group: number, signal: number): boolean {
   return group > 1 && send(-group, signal);
 }
 
 /**
- * Sends a signal to a process; false when it does not exist. Nothing is sent to a pid below 1: kill(2) takes it for a
- * group, or for every process.
+ * Sends a signal to a process; returns false when it does not exist. Nothing is sent to a pid below 1, because kill(2) takes
+ * it for a group, or for every process. Throws kill(2)'s errors.
  */
 export function signalProcess(pid: number, signal: number): boolean {
   return pid > 0 && send(pid, signal);
 }
 
-/** What a process belongs to; null when it does not exist. `proc`: where procfs is. Source: proc_pid_stat(5). */
+/**
+ * Returns the parent and the group of a process; null when it does not exist. `proc` is where procfs is. Source:
+ * proc_pid_stat(5).
+ */
 export function relationsOf(pid: number, proc = '/proc'): { parent: number; group: number } | null {
   try {
-    // The command name, in parentheses, may contain any characters, parentheses included.
+    // The name of the command is in parentheses, and may contain any characters, including parentheses.
     const [, parent, group] =
       readFileSync(`${proc}/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
     return { parent: Number(parent), group: Number(group) };

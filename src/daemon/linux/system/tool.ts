@@ -2,16 +2,16 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { within } from '../../../base/abort.ts';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 
-/** Maximum length of the output that is kept, in characters. */
+/** The most characters of output that are kept. */
 const MAX_OUTPUT = 1000;
-/** Time to wait for output after the exit, in milliseconds: remaining helpers may hold the pipe open. */
+/** How long the output is waited for after the exit, in milliseconds. Helpers that go on may hold the pipe open. */
 const OUTPUT_GRACE_MS = 100;
 
 const ENVIRONMENT = { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', LC_ALL: 'C' };
 
 /**
- * Runs a program of the guest with the daemon's privileges. After `limitMs` it is killed with its process group. Throws
- * `failed_precondition` when it is not installed, `deadline_exceeded` when it was killed, `unavailable` with its stderr
+ * Runs a program of the guest with the daemon's privileges. It is killed with its process group after `limitMs`. Throws
+ * `failed_precondition` when it is not installed, `deadline_exceeded` when it was killed, and `unavailable` with its stderr
  * when it fails.
  */
 export async function runTool(file: string, args: readonly string[], limitMs: number): Promise<void> {
@@ -19,7 +19,7 @@ export async function runTool(file: string, args: readonly string[], limitMs: nu
     stdio: ['ignore', 'ignore', 'pipe'],
     cwd: '/',
     env: ENVIRONMENT,
-    // Its own process group, so that helpers can be killed with it.
+    // This gives the tool a process group of its own, so that helpers can be killed with it.
     detached: true,
   });
   let output = '';
@@ -40,7 +40,7 @@ export async function runTool(file: string, args: readonly string[], limitMs: nu
   }
 }
 
-/** Exit code or signal; null when the tool was killed at the deadline. */
+/** Resolves with the exit code or the signal; null when the tool was killed at the deadline. */
 async function endOf(tool: ChildProcess, limitMs: number): Promise<string | null> {
   const { promise: ended, resolve, reject } = Promise.withResolvers<string>();
   const closed = new Promise((done) => tool.once('close', done));
@@ -52,7 +52,9 @@ async function endOf(tool: ChildProcess, limitMs: number): Promise<string | null
   return status;
 }
 
-/** Does not wait for the exit: a process blocked in the kernel may take long to die. */
+/**
+ * Kills a process group. Does not wait for the exit, because a process that is blocked in the kernel may take long to die.
+ */
 function killGroup({ pid }: ChildProcess): void {
   try {
     if (pid) process.kill(-pid, 'SIGKILL');

@@ -1,18 +1,17 @@
 import { readFileSync, type Stats, statSync } from 'node:fs';
 import { EnvdError } from '../../../base/errors.ts';
 
-/** A user of the guest. */
 export interface User {
   readonly name: string;
   readonly uid: number;
   readonly gid: number;
-  /** Group ids, primary group first, as `id -G` lists them. */
+  /** The group ids, the primary group first, as `id -G` lists them. */
   readonly groups: readonly number[];
   readonly home: string;
   readonly shell: string;
 }
 
-/** The ids of this process, which can act as no other user; null: it is root. */
+/** Returns the ids of this process, which can act as no other user; null when it is root. */
 export function onlyUser(): Pick<User, 'uid' | 'gid' | 'groups'> | null {
   const [uid, gid] = [process.geteuid?.() ?? 0, process.getegid?.() ?? 0];
   return uid === 0 ? null : { uid, gid, groups: [...new Set([gid, ...(process.getgroups?.() ?? [])])] };
@@ -20,16 +19,19 @@ export function onlyUser(): Pick<User, 'uid' | 'gid' | 'groups'> | null {
 
 /** A snapshot of user and group names. */
 export interface AccountNames {
-  /** The user's name, or the uid as text if there is none. */
+  /** Returns the user's name, or the uid as text if there is none. */
   userName(uid: number): string;
-  /** The group's name, or the gid as text if there is none. */
+  /** Returns the group's name, or the gid as text if there is none. */
   groupName(gid: number): string;
 }
 
-/** A file changed within this time may change again without a new timestamp; it is read again. In milliseconds. */
+/**
+ * A file that was changed less than this ago is read again at the next look, in milliseconds, because another change might
+ * not change its timestamp.
+ */
 const RACY_MS = 100;
 
-/** A file that is parsed again only when it has changed: `current()` costs one stat(2) in a turn of the event loop. */
+/** A file that is parsed again only when it has changed. It is looked at once in a turn of the event loop. */
 class ParsedFile<T> {
   readonly #path: string;
   readonly #parse: (text: string) => T;
@@ -44,7 +46,7 @@ class ParsedFile<T> {
     this.#value = parse('');
   }
 
-  /** The current content; as of an empty file if it is missing or not a regular file (a fifo would block). */
+  /** Returns the current content. A file that is missing or not regular counts as empty, because a fifo would block. */
   current(): T {
     if (this.#isFresh) return this.#value;
     const status = statSync(this.#path, { throwIfNoEntry: false });
@@ -63,7 +65,7 @@ class ParsedFile<T> {
   };
 }
 
-/** Times in steps of 250 ns, as far as a double has them. */
+/** Returns whether two results of stat(2) are of the same file, and equal. Times are compared in steps of 250 ns. */
 function isSame(a: Stats, b: Stats): boolean {
   const isFile = a.ino === b.ino && a.dev === b.dev && a.size === b.size;
   return isFile && a.mtimeMs === b.mtimeMs && a.ctimeMs === b.ctimeMs;
@@ -76,7 +78,7 @@ interface Passwd {
   readonly nameOf: ReadonlyMap<number, string>;
 }
 
-/** A user by number, `1000`, or with the number of a group, `1000:1000`, as container images name it. */
+/** Matches a user by number, `1000`, or with the number of a group, `1000:1000`, as container images name them. */
 const NUMBERS = /^(\d{1,10})(?::(\d{1,10}))?$/;
 
 interface Groups {
@@ -85,7 +87,7 @@ interface Groups {
   readonly nameOf: ReadonlyMap<number, string>;
 }
 
-/** passwd(5): `name:password:uid:gid:gecos:home:shell`; the first entry of a name or uid wins. */
+/** Parses passwd(5): `name:password:uid:gid:gecos:home:shell`. The first entry of a name or uid counts. */
 function parsePasswd(text: string): Passwd {
   const byName = new Map<string, PasswdEntry>();
   const nameOf = new Map<number, string>();
@@ -98,7 +100,7 @@ function parsePasswd(text: string): Passwd {
   return { byName, nameOf };
 }
 
-/** group(5): `name:password:gid:member,member`. */
+/** Parses group(5): `name:password:gid:member,member`. */
 function parseGroups(text: string): Groups {
   const ofMember = new Map<string, number[]>();
   const nameOf = new Map<number, string>();
@@ -122,7 +124,7 @@ function lines(text: string): string[][] {
     .map((line) => line.split(':'));
 }
 
-/** (uid_t)-1: not a valid id; chown(2) and setresuid(2) take it as "do not change". */
+/** This number, (uid_t)-1, is no id: chown(2) and setresuid(2) take it as "do not change". */
 const NO_ID = 0xffff_ffff;
 
 function parseId(text: string | undefined): number | null {
@@ -130,11 +132,10 @@ function parseId(text: string | undefined): number | null {
   return Number(text) < NO_ID ? Number(text) : null;
 }
 
-/** Users and groups as they were when both files were read. */
+/** The users and groups as they were when both files were read. */
 class Accounts implements AccountNames {
   readonly #passwd: Passwd;
   readonly #groups: Groups;
-  /** Those that were asked for. */
   readonly #users = new Map<string, User>();
 
   constructor(passwd: Passwd, groups: Groups) {
@@ -146,7 +147,7 @@ class Accounts implements AccountNames {
     return passwd === this.#passwd && groups === this.#groups;
   }
 
-  /** Null: there is none of that name. */
+  /** Returns the user of this name, or null when there is none. */
   user(name: string): User | null {
     const known = this.#users.get(name);
     if (known) return known;
@@ -159,8 +160,8 @@ class Accounts implements AccountNames {
   }
 
   /**
-   * With a group: only that one, none of those in which the user is. A uid without a name has the home `/`, and, if none is
-   * given, the group of its own number.
+   * Returns the user with these numbers. If a group is given, the user has that one alone, and none of those in which he is.
+   * A uid without a name has the home `/` and, if no group is given, the group of its own number.
    */
   #numbered(text: string): User | null {
     const [, uidText, gidText] = NUMBERS.exec(text) ?? [];
@@ -184,8 +185,8 @@ class Accounts implements AccountNames {
 }
 
 /**
- * The guest's users and groups, as the files are in the turn of the event loop in which a call comes: users are added
- * while the sandbox runs. Unchanged files are not read again.
+ * Knows the guest's users and groups. The files are looked at in each turn of the event loop in which a call comes, because
+ * users are added while the sandbox runs; files that have not changed are not read again.
  */
 export class UserDatabase {
   readonly #passwd: ParsedFile<Passwd>;
@@ -197,14 +198,14 @@ export class UserDatabase {
     this.#groups = new ParsedFile(group, parseGroups);
   }
 
-  /** The user of this name, or of these numbers. Throws `unauthenticated` if there is none. */
+  /** Returns the user of this name, or with these numbers. Throws `unauthenticated` if there is none. */
   lookup(name: string): User {
     const user = this.#current().user(name);
     if (!user) throw new EnvdError('unauthenticated', `invalid username: '${name}'`);
     return user;
   }
 
-  /** A snapshot of all names, for many look-ups in one call. */
+  /** Returns a snapshot of all names, for many look-ups in one call. */
   names(): AccountNames {
     return this.#current();
   }

@@ -4,37 +4,39 @@ import { debug } from '../../../base/program/debug.ts';
 import { type CollectorAddress, parseAddress } from './address.ts';
 import type { LogQueue } from './log-queue.ts';
 
-/** How long lines wait for others to be sent with, in milliseconds. */
+/** How long a line waits for others that are sent with it, in milliseconds. */
 const INTERVAL_MS = 1000;
-/** Limit of a request, in milliseconds. */
 const REQUEST_LIMIT_MS = 5000;
-/** First and longest pause after a failure, in milliseconds; it doubles each time, and a random part is left out. */
+/**
+ * The first and the longest pause after a failure, in milliseconds. It doubles each time, and up to half of it is left out at
+ * random.
+ */
 const RETRY_MS = [500, 30_000] as const;
-/** The limit of lines that wait before a collector is named, in bytes; and after. */
+/** The most bytes of lines that wait before the metadata service names a collector, and after that. */
 export const UNNAMED_LIMIT_BYTES = 512 * 1024;
 const NAMED_LIMIT_BYTES = 8 * 1024 * 1024;
-/** How long lines are kept for a collector that may still be named, in milliseconds. */
+/** How long lines are kept while no collector was named, in milliseconds. */
 const PATIENCE_MS = 60_000;
-/** How long the last try may delay the end of the daemon, in milliseconds. */
+/** How long the last lines may delay the end of the daemon, in milliseconds. */
 const LAST_TRY_MS = 500;
 
 export interface LogCollectorOptions {
   readonly queue: LogQueue;
-  /** Overrides the address from the metadata service; null: no override. */
+  /** The address to use instead of that of the metadata service; null when there is none. */
   readonly url: URL | null;
-  /** While true, nothing is sent and no timer is set. */
+  /** While it returns true, nothing is sent and no timer is set. */
   isPaused(): boolean;
-  /** Asks for `name` to be called again after a pause. */
+  /** Asks for a call of `name`, because a pause has made the address unknown. */
   refresh(): void;
-  /** Resolves with the status of the response. Throws when there is none. */
+  /** Sends a batch; resolves with the status of the response. Throws when there is none. */
   post(url: URL, body: string, signal: AbortSignal): Promise<number>;
-  /** Called with the first error of a series; the lines that it logs are not sent. */
+  /** Called with the first error of a series. Lines that it logs are not sent. */
   onFailure(error: unknown): void;
 }
 
 interface Destination {
   readonly url: URL;
-  /** Members of each line, see `LogQueue.take`. */
+  /** The members that each line gets. See `LogQueue.take`. */
   readonly ids: string;
 }
 
@@ -48,11 +50,12 @@ export class LogCollector implements Disposable {
   #destination: Destination | null = null;
   /** Whether a pause has made the address and the ids unknown. */
   #isForgotten = false;
+  /** Whether `name` was ever called outside of a pause. */
   #wasNamed = false;
   #timer: NodeJS.Timeout | null = null;
-  /** The request under way. */
   #request: { readonly abort: AbortController; readonly done: Promise<boolean> } | null = null;
   #failures = 0;
+  /** Whether an error of this series was reported. */
   #isReported = false;
   #isClosed = false;
 
@@ -65,7 +68,7 @@ export class LogCollector implements Disposable {
   name(named: CollectorAddress): void {
     const { queue, isPaused } = this.#options;
     if (isPaused()) {
-      // After the pause it may be another sandbox.
+      // After the pause the guest may be another sandbox.
       this.#isForgotten = true;
       return;
     }
@@ -82,7 +85,7 @@ export class LogCollector implements Disposable {
     this.#schedule();
   }
 
-  /** A pause begins: nothing is sent until the collector has been named again. */
+  /** Call it when a pause begins. Nothing is sent until `name` was called again. */
   pause(): void {
     this.#startAfresh();
     this.#request?.abort.abort();
@@ -92,7 +95,7 @@ export class LogCollector implements Disposable {
     this.#isForgotten = true;
   }
 
-  /** Sends the waiting lines, for half a second at most; after that nothing is sent. */
+  /** Sends the lines that wait, for half a second at most. After that nothing is sent. */
   async close(): Promise<void> {
     this.#stopTimer();
     this.#isClosed = true;
@@ -102,7 +105,7 @@ export class LogCollector implements Disposable {
 
   [Symbol.dispose](): void {
     this.#isClosed = true;
-    // The last try may still be under way: it sends nothing more.
+    // `close` may still be sending. Without a destination it sends nothing more.
     this.#destination = null;
     this.#stopTimer();
     this.#request?.abort.abort();
@@ -116,7 +119,6 @@ export class LogCollector implements Disposable {
     return url;
   }
 
-  /** Timers do not keep the daemon running. */
   #schedule(): void {
     const { queue, isPaused } = this.#options;
     if (this.#timer || this.#request || this.#isClosed || queue.isEmpty || isPaused()) return;
@@ -141,7 +143,7 @@ export class LogCollector implements Disposable {
     }
   }
 
-  /** Returns false when the batch has to be sent again, or nothing can be sent. */
+  /** Sends a batch. Resolves with false when the batch has to be sent again, or nothing can be sent. */
   #send(): Promise<boolean> {
     if (this.#destination === null || this.#options.isPaused()) return Promise.resolve(false);
     const abort = new AbortController();
@@ -195,7 +197,7 @@ export class LogCollector implements Disposable {
   }
 }
 
-/** The same batch would be refused again. */
+/** Returns whether the same batch would be refused again. */
 function isFinal(status: number): boolean {
   return status >= 400 && status < 500 && status !== 408 && status !== 429;
 }

@@ -1,54 +1,53 @@
 import { EventEmitter } from 'node:events';
 
-/** Lines are kept in blocks of this size, in bytes; the oldest block is dropped as a whole. */
+/** The bytes of a block of lines. The oldest block is dropped as a whole. */
 const BLOCK_BYTES = 16 * 1024;
-/** The memory of a block besides its bytes, roughly. */
+/** About how much memory a block takes besides its bytes. */
 const OVERHEAD_BYTES = 256;
-/** The most bytes of lines in a batch, before the ids are added. A longer line is dropped. */
+/** The most bytes of lines in a batch, without the ids. A longer line is dropped. */
 const BATCH_BYTES = 256 * 1024;
 
 interface Block {
-  /** Cut to what is used when no more is written to it. */
+  /** The buffer is cut to what is used when no more lines are added. */
   bytes: Buffer;
   used: number;
   lines: number;
-  /** Members that each line gets, see `take`; null: not known when the lines were written. */
+  /** The members that each line gets, see `take`; null when they were not known yet when the lines were written. */
   ids: string | null;
 }
 
-/** The numbers of lines by outcome. */
+/** The number of lines for each outcome. */
 export interface LineCounts {
-  /** Accepted by the collector. */
+  /** Lines that the collector has accepted. */
   readonly sent: number;
-  /** Refused by the collector for good. */
+  /** Lines that the collector has refused for good. */
   readonly refused: number;
-  /** The oldest lines when the queue was full, and lines longer than a batch. */
+  /** Lines that were the oldest when the queue was full, and lines longer than a batch. */
   readonly dropped: number;
 }
 
 /**
- * Log lines that wait for the collector, the oldest first. They are outside of V8's heap, whose collections would copy
- * what waits for hours. A full queue drops the oldest lines; a queue with the limit 0 keeps nothing and counts nothing.
+ * Keeps log lines that wait for the collector, the oldest first. They are outside of V8's heap, whose collections would copy
+ * what may wait for hours. A full queue drops the oldest lines; a queue with the limit 0 keeps nothing and counts nothing.
  * Emits `line` after each line that was added.
  */
 export class LogQueue extends EventEmitter<{ line: [] }> {
   readonly counts = { sent: 0, refused: 0, dropped: 0 } satisfies LineCounts;
   readonly #blocks: Block[] = [];
-  /** The last block, while lines are added to it. */
+  /** The last block, while lines can be added to it. */
   #open: Block | null = null;
-  /** Blocks of the batch that has been taken: the first ones, which must not be dropped. */
+  /** How many blocks are in the batch that was taken. They are the first ones, and must not be dropped. */
   #taken = 0;
   #bytes = 0;
   #limit: number;
   #isQuiet = false;
 
-  /** `limit`: in bytes, at least twice `BATCH_BYTES`, or 0. */
+  /** `limit` is in bytes: at least twice `BATCH_BYTES`, or 0. */
   constructor(limit: number) {
     super();
     this.#limit = limit;
   }
 
-  /** Memory of the lines. */
   get bytes(): number {
     return this.#bytes;
   }
@@ -57,7 +56,6 @@ export class LogQueue extends EventEmitter<{ line: [] }> {
     return this.#blocks.length === 0;
   }
 
-  /** Whether a whole batch waits. */
   get hasBatch(): boolean {
     return this.#bytes >= BATCH_BYTES;
   }
@@ -68,7 +66,7 @@ export class LogQueue extends EventEmitter<{ line: [] }> {
     else this.#dropOldest();
   }
 
-  /** `line`: a JSON object with a member, and its newline. */
+  /** Adds a line, which is a JSON object with at least one member, and ends with a newline. */
   write(line: string): void {
     if (this.#limit === 0 || this.#isQuiet) return;
     const length = Buffer.byteLength(line);
@@ -83,7 +81,7 @@ export class LogQueue extends EventEmitter<{ line: [] }> {
     this.emit('line');
   }
 
-  /** Lines that `log` writes are not added. */
+  /** Calls `log`; lines that are written meanwhile are not added. */
   quietly(log: () => void): void {
     this.#isQuiet = true;
     try {
@@ -93,15 +91,15 @@ export class LogQueue extends EventEmitter<{ line: [] }> {
     }
   }
 
-  /** Lines written so far, unless they have ids already, get these ids; see `take`. */
+  /** Gives these ids to all lines so far that have none. See `take`. */
   stamp(ids: string): void {
     this.#close();
     for (const block of this.#blocks) block.ids ??= ids;
   }
 
   /**
-   * A JSON array of the oldest lines, up to a batch; the batch stays in the queue until `settle`. Lines that have no ids
-   * get `ids`: members as JSON text, each with a comma after it.
+   * Takes a batch of the oldest lines; returns them as a JSON array. They stay in the queue until `settle` is called. Lines
+   * that have no ids get `ids`: members as JSON text, each with a comma after it.
    */
   take(ids: string): string {
     this.#close();
@@ -115,7 +113,7 @@ export class LogQueue extends EventEmitter<{ line: [] }> {
     return `[${batch.map((block) => membersOf(block, block.ids ?? ids)).join(',\n')}]\n`;
   }
 
-  /** Ends the batch: removes its lines, or keeps them for the next. */
+  /** Ends the batch: removes its lines, or keeps them for the next batch. */
   settle(outcome: 'sent' | 'refused' | 'kept'): void {
     const taken = this.#taken;
     this.#taken = 0;
@@ -158,7 +156,7 @@ export class LogQueue extends EventEmitter<{ line: [] }> {
     }
   }
 
-  /** Drops all lines: nobody wants them. */
+  /** Drops all lines except for the batch that was taken. */
   #clear(): void {
     this.#blocks.splice(this.#taken);
     this.#open = null;
@@ -170,7 +168,7 @@ function sizeOf({ bytes }: Block): number {
   return bytes.length + OVERHEAD_BYTES;
 }
 
-/** The lines as members of an array. A newline in a string is escaped, so that each one here is between two lines. */
+/** Returns the lines as members of an array. JSON escapes newlines in strings, so each newline here is between two lines. */
 function membersOf({ bytes, used }: Block, ids: string): string {
   const lines = bytes.toString('utf8', 1, used - 1).split('\n{');
   return `{${ids}${lines.join(`,\n{${ids}`)}`;

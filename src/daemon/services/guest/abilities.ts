@@ -1,4 +1,3 @@
-// What this guest can do, and why not: what a platform asks before it trusts an image.
 import { constants, existsSync, readFileSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { release } from 'node:os';
@@ -7,29 +6,29 @@ import { O_TMPFILE } from '../../linux/paths/open-flags.ts';
 import { kernelIsSince } from '../../linux/system/machine.ts';
 import { native } from '../../linux/system/native.ts';
 
-/** `reason`: why it is missing. */
+/** Whether the guest can do something, and the reason when it cannot. */
 export type Ability = { readonly available: true } | { readonly available: false; readonly reason: string };
 
+/** What this guest can do, and why not. A platform asks for it before it trusts an image. */
 export interface Abilities {
-  /** Processes of any user, file owners, mounts, the clock. */
+  /** The daemon starts processes of any user, sets owners of files and the clock, and mounts volumes. */
   readonly root: Ability;
-  /** `/freeze`. */
+  /** `/freeze` freezes the workload. */
   readonly freeze: Ability;
-  /** Peak memory of each process, and whether it was killed for lack of memory. */
+  /** The daemon tells the peak memory of each process, and whether it was killed for lack of memory. */
   readonly memoryAccounting: Ability;
-  /** Limits of processes and threads. */
+  /** The number of processes and threads can be limited. */
   readonly taskLimit: Ability;
   /** `/collapse` makes huge pages. */
   readonly collapse: Ability;
-  /** Metadata of uploads, on the root file system. */
+  /** The root file system keeps the metadata of uploads. */
   readonly attributes: Ability;
-  /** Localhost listeners are reachable at the guest's address. */
+  /** Listeners at localhost are reachable at the guest's address. */
   readonly forwarding: Ability;
 }
 
-/** What the cgroups of the workload support. */
 export interface CgroupAbilities {
-  /** Why the workload cannot be frozen, or null. */
+  /** Why the workload cannot be frozen; null when it can. */
   readonly obstacle: string | null;
   readonly accountsMemory: boolean;
   readonly limitsTasks: boolean;
@@ -37,16 +36,16 @@ export interface CgroupAbilities {
 
 const HUGE_PAGES = '/sys/kernel/mm/transparent_hugepage/enabled';
 const PAGE_MAP = '/proc/self/pagemap';
-/** Linux 6.1 has MADV_COLLAPSE. */
+/** The first Linux that has MADV_COLLAPSE. */
 const COLLAPSE_SINCE = [6, 1] as const;
 
 export interface AbilitySources {
   readonly cgroups: CgroupAbilities;
-  /** Why localhost listeners are not forwarded, or null. */
+  /** Resolves with the reason why localhost listeners are not forwarded; null when they are. */
   forwardingObstacle(): Promise<string | null>;
 }
 
-/** What a daemon cannot do that is not root; null: it is root. */
+/** Returns what a daemon that is not root cannot do; null when it is root. */
 export function rootObstacle(): string | null {
   const uid = process.geteuid?.();
   if (uid === 0) return null;
@@ -54,7 +53,7 @@ export function rootObstacle(): string | null {
   return `the daemon is not root: it serves only its own user (uid ${uid}), and cannot ${missing}`;
 }
 
-/** `isWritable`: whether files may be written now; they must not be while the file system is frozen. */
+/** Tells what this guest can do. Without `isWritable` no file is written, because the file system is frozen. */
 export async function abilities(sources: AbilitySources, isWritable: boolean): Promise<Abilities> {
   const { obstacle, accountsMemory, limitsTasks } = sources.cgroups;
   const without = (controller: string) =>
@@ -87,7 +86,7 @@ function collapseObstacle(): string | null {
     : null;
 }
 
-/** Tries to set one on an unnamed file. */
+/** Tries to set an attribute of an unnamed file; returns why that fails, or null. */
 async function attributeObstacle(directory: string): Promise<string | null> {
   try {
     await using file = await open(directory, O_TMPFILE | constants.O_WRONLY, 0o600);

@@ -3,12 +3,12 @@ import type { onlyUser, User, UserDatabase } from '../../linux/system/users.ts';
 
 type Variables = Readonly<Record<string, string>>;
 
-/** The settings, as handed to a later program. */
+/** The settings, as they are handed to a later program. */
 export interface GuestState {
   readonly accessToken: string | null;
   readonly defaultUser: string;
   readonly defaultWorkdir: string | null;
-  /** Earlier versions have no defaults. */
+  /** States of earlier versions have no `defaults`. */
   readonly variables: {
     readonly platform: Variables;
     readonly own: Variables;
@@ -16,12 +16,12 @@ export interface GuestState {
   };
 }
 
-/** Settings of the guest from /init; one instance for the lifetime of the daemon. */
+/** Keeps the settings of the guest that /init makes. */
 export class Guest {
-  /** The token that requests need; null: every operation is open. */
+  /** The token that requests need; null when every operation is open. */
   accessToken: string | null = null;
   defaultUser: string;
-  /** The directory for an empty path; null: the user's home. */
+  /** The directory that an empty path means; null for the user's home. */
   defaultWorkdir: string | null = null;
 
   #defaultVariables: Variables = {};
@@ -31,19 +31,20 @@ export class Guest {
   readonly #users: UserDatabase;
   readonly #only: ReturnType<typeof onlyUser>;
 
-  /** `only`: the user that a daemon serves which is not root; null: all of them. */
+  /** `only` is the user whom a daemon that is not root serves; null when it serves all users. */
   constructor(users: UserDatabase, only: ReturnType<typeof onlyUser> = null) {
     this.#users = users;
     this.#only = only;
     this.defaultUser = only === null ? 'root' : users.names().userName(only.uid);
   }
 
-  /** Variables of every process: the defaults, the platform's, and the daemon's own; later ones override earlier ones. */
+  /**
+   * The variables of every process: the defaults, the platform's, and the daemon's own. Later ones override earlier ones.
+   */
   get environment(): Variables {
     return this.#environment;
   }
 
-  /** Replaces the platform's variables. */
   set environment(variables: Variables) {
     this.#platformVariables = variables;
     this.#environment = { ...this.#defaultVariables, ...variables, ...this.#ownVariables };
@@ -55,7 +56,7 @@ export class Guest {
     this.environment = this.#platformVariables;
   }
 
-  /** Sets variables that the daemon sets itself; null removes one, others stay. */
+  /** Changes the daemon's own variables: null removes one, and those that are not named stay. */
   changeOwnVariables(changes: Readonly<Record<string, string | null>>): void {
     const all = Object.entries({ ...this.#ownVariables, ...changes });
     const set = all.filter((entry): entry is [string, string] => entry[1] !== null);
@@ -73,7 +74,7 @@ export class Guest {
     return { accessToken, defaultUser, defaultWorkdir, variables };
   }
 
-  /** Continues for an earlier program. */
+  /** Takes over the settings of an earlier program. */
   continueFrom({ accessToken, defaultUser, defaultWorkdir, variables }: GuestState): void {
     Object.assign(this, { accessToken, defaultUser, defaultWorkdir });
     this.#ownVariables = variables.own;
@@ -82,14 +83,14 @@ export class Guest {
   }
 
   /**
-   * The user that a request runs as; `name` empty or null: the default user.
-   * Throws `unauthenticated` if the user does not exist, `permission_denied` if the daemon cannot act as that user.
+   * Returns the user that a request runs as: the default user if `name` is empty or null. Throws `unauthenticated` if the
+   * user does not exist, and `permission_denied` if the daemon cannot act as that user.
    */
   user(name: string | null): User {
     const asked = name || this.defaultUser;
     const user = this.#users.lookup(asked);
     if (this.#only === null) return user;
-    // The groups of this process, which it cannot change either; a call may name one: `1000:1000`.
+    // The daemon cannot change its groups either, and a call may name a group: `1000:1000`.
     const isOwnGroup = user.gid === this.#only.gid || !asked.includes(':');
     if (user.uid === this.#only.uid && isOwnGroup) return { ...user, ...this.#only };
     const own = this.#users.names().userName(this.#only.uid);

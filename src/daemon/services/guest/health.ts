@@ -2,17 +2,15 @@ import { INTERFACE_VERSION } from '../../../base/program/version.ts';
 import { type Abilities, type AbilitySources, abilities } from './abilities.ts';
 
 interface HealthSources extends AbilitySources {
-  /** The version of the build. */
   readonly version: string;
   readonly freezer: { readonly active: boolean };
   readonly filesystemFreezer: { readonly active: boolean };
 }
 
-/** The answer to `GET /health?verbose`. */
 export interface HealthReport {
   readonly version: string;
   readonly interface: string;
-  /** When this program was started, RFC 3339. */
+  /** The time when this program was started, as RFC 3339 has it. */
   readonly since: string;
   readonly frozen: { readonly workload: boolean; readonly filesystem: boolean };
   readonly abilities: Abilities;

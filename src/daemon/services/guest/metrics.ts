@@ -1,20 +1,20 @@
 import { readFile, statfs } from 'node:fs/promises';
 
-/** Resource usage of the guest; sizes in bytes. */
+/** The resources that the guest uses. Sizes are in bytes. */
 export interface Metrics {
-  /** Unix time in seconds. */
+  /** The Unix time in seconds. */
   readonly ts: number;
   readonly cpu_count: number;
-  /** Usage of all CPUs together since the previous call, 0 to 100 with two decimals. */
+  /** The usage of all CPUs together since the previous call, from 0 to 100, with two decimals. */
   readonly cpu_used_pct: number;
   readonly mem_total: number;
-  /** MemTotal − MemAvailable. */
+  /** The difference of MemTotal and MemAvailable. */
   readonly mem_used: number;
-  /** Page cache and reclaimable slabs, as free(1) counts its cache. */
+  /** The page cache and reclaimable slabs, which free(1) counts as cache, too. */
   readonly mem_cache: number;
   readonly mem_total_mib: number;
   readonly mem_used_mib: number;
-  /** Of `/`: total − available to unprivileged users. */
+  /** The size of `/` without what is available to unprivileged users. */
   readonly disk_used: number;
   readonly disk_total: number;
 }
@@ -31,12 +31,12 @@ export class MetricsReader {
   readonly #proc: string;
   #previous: CpuTimes = { count: 0, total: 0, busy: 0 };
 
-  /** @param proc where proc(5) is mounted */
+  /** `proc` is where proc(5) is mounted. */
   constructor(proc = '/proc') {
     this.#proc = proc;
   }
 
-  /** The first call returns the CPU usage since boot. */
+  /** Reads the metrics. The first call returns the CPU usage since boot. */
   async read(): Promise<Metrics> {
     const [stat, meminfo, disk] = await Promise.all([
       readFile(`${this.#proc}/stat`, 'utf8'),
@@ -62,10 +62,10 @@ export class MetricsReader {
   }
 }
 
-/** proc_stat(5): `cpu  user nice system idle iowait irq softirq steal guest guest_nice` in clock ticks. */
+/** Parses proc_stat(5): `cpu  user nice system idle iowait irq softirq steal guest guest_nice`, in clock ticks. */
 function parseCpuTimes(text: string): CpuTimes {
   const lines = text.split('\n').filter((line) => line.startsWith('cpu'));
-  // guest and guest_nice are already included in user and nice.
+  // The last two, guest and guest_nice, are included in user and nice already.
   const ticks = (lines[0] ?? '').trim().split(/\s+/).slice(1, 9).map(Number);
   const total = ticks.reduce((sum, value) => sum + value, 0);
   const [, , , idle = 0, iowait = 0] = ticks;
@@ -74,12 +74,12 @@ function parseCpuTimes(text: string): CpuTimes {
 
 function percentBetween(before: CpuTimes, after: CpuTimes): number {
   const total = after.total - before.total;
-  // idle and iowait may decrease, proc_stat(5).
+  // The times of idle and iowait may decrease: proc_stat(5).
   const share = total > 0 ? (after.busy - before.busy) / total : 0;
   return Math.round(Math.min(Math.max(share, 0), 1) * 10_000) / 100;
 }
 
-/** proc_meminfo(5): `MemTotal:       16384 kB`. */
+/** Parses proc_meminfo(5): `MemTotal:       16384 kB`. */
 function parseMemory(text: string): { total: number; used: number; cache: number } {
   const fields = new Map<string, number>();
   for (const [, name = '', kib] of text.matchAll(/^(\w+):\s+(\d+) kB$/gm))

@@ -14,17 +14,19 @@ import { checkHead, type Head, type Settings } from './state.ts';
 
 type Content = ProcessRecordContent | ({ readonly about: 'settings' } & Settings);
 
-/** What a killed daemon has left. */
+/** What a daemon that was killed has left. */
 export interface Found {
   readonly settings: Settings | null;
   readonly processes: EarlierProcesses;
-  /** Why records cannot be read: they are of another version. They stay in the store for a program that can. */
+  /**
+   * Why some records cannot be read: they are of another version. They stay in the store for a program that can read them.
+   */
   readonly refused: readonly string[];
-  /** Call it when everything is recorded again. */
+  /** Drops the records that were read. Call it when everything was recorded again. */
   readonly forget: () => void;
 }
 
-/** Reads the records of a killed daemon. */
+/** Reads the records of a daemon that was killed. */
 export function recover(store: RecordStore, stored: readonly StoredDescriptor[]): Found {
   const { records, forget } = store.recover(stored);
   const { readable = [], others = [] } = Object.groupBy(records, (record) =>
@@ -37,7 +39,7 @@ export function recover(store: RecordStore, stored: readonly StoredDescriptor[])
   let settings: Settings | null = null;
   let inFlight: EarlierProcesses['inFlight'] = null;
   for (const { key, state, descriptors } of readable) {
-    // Written by a program of ours.
+    // The shape is not checked: an envd has written it, to a queue that only root has.
     const content = state as Content;
     if (content.about === 'settings') settings = settingsOf(content, descriptors.time);
     if (content.about === 'process') processes.push(processOf(key, content, descriptors));
@@ -53,7 +55,7 @@ export function recover(store: RecordStore, stored: readonly StoredDescriptor[])
   return { settings, processes: found, refused, forget: forgetAll };
 }
 
-/** Null: this program can read what that one has written. */
+/** Returns why this program cannot read a record; null when it can. */
 function reasonToRefuse({ writer }: FoundRecord): string | null {
   try {
     checkHead(writer as Head);
@@ -63,7 +65,7 @@ function reasonToRefuse({ writer }: FoundRecord): string | null {
   }
 }
 
-/** It is nobody's child any more; without its pidfd it may be any other process by now. */
+/** Returns a process, which is not this program's child. Without a pidfd its pid may be that of another process by now. */
 function processOf(
   key: string,
   content: Extract<Content, { readonly about: 'process' }>,
@@ -83,11 +85,13 @@ function readsOf(
   return read && { output, read };
 }
 
-/** Keeps the settings of the guest, and apart from them the time of the last /init, which changes with each resume. */
+/**
+ * Records the settings of the guest, and apart from them the timestamp of the last /init, which changes with each resume.
+ */
 export class SettingsRecord {
   readonly #record: KeptRecord;
   readonly #time = createMemory(BigInt64Array.BYTES_PER_ELEMENT);
-  /** The only element is the time in nanoseconds, or the one nearest to it. */
+  /** Its only element is the timestamp in nanoseconds, or the nearest one that 64 bits can represent. */
   readonly #nanoseconds = new BigInt64Array(this.#time.bytes.buffer, this.#time.bytes.byteOffset, 1);
   #text = '';
 
@@ -95,7 +99,7 @@ export class SettingsRecord {
     this.#record = store.record();
   }
 
-  /** Replaces the settings if they have changed. `initNs`: the time of the last /init that was applied, or null. */
+  /** Replaces the settings if they have changed. `initNs` is the timestamp of the last /init that was applied, or null. */
   set(settings: Omit<Settings, 'initTimestamp'>, initNs: bigint | null): void {
     this.#nanoseconds[0] = nearest(initNs ?? NEVER_NS);
     const text = JSON.stringify(settings);
@@ -107,17 +111,17 @@ export class SettingsRecord {
   }
 }
 
-/** No request is older. */
+/** Stands for the timestamp when there was no request. It is earlier than any that is kept. */
 const NEVER_NS = -(2n ** 63n);
 const LATEST_NS = 2n ** 63n - 1n;
 
-/** Of 64 bits: some 292 years before and after 1970. */
+/** Returns the time that 64 bits can represent and that is nearest: they reach some 292 years before and after 1970. */
 function nearest(timeNs: bigint): bigint {
   if (timeNs < NEVER_NS) return NEVER_NS;
   return timeNs > LATEST_NS ? LATEST_NS : timeNs;
 }
 
-/** The settings with the time that was kept apart from them, which is closed. */
+/** Returns the settings with the timestamp that was kept apart from them in `time`, which is closed. */
 function settingsOf(record: Settings, time: number | undefined): Settings {
   if (time === undefined) return record;
   const timeNs = contentOf(time).readBigInt64LE();

@@ -18,63 +18,62 @@ import type { WatchEvent } from '../watch/local/event.ts';
 import type { WatchState } from '../watch/polled.ts';
 
 /**
- * Version of what a daemon leaves to the next one: a state in an upgrade, records for after a crash. Members may be added in a
- * version; a program ignores those that it does not know.
+ * The version of what a daemon leaves to the next one: a state in an upgrade, and records for after a crash. Members may be
+ * added within a version, because a program ignores those that it does not know.
  */
 const VERSION = 2;
-/** The oldest version that this program reads: a state of it had everything in one line. */
+/** The oldest version that this program reads. Its states have everything in one line. */
 const OLDEST = 1;
-/** The oldest version that reads the records for a crash, whose form has not changed since. */
+/** The oldest version whose programs can read the records that this program writes for a crash. */
 const RECORDS_READABLE_BY = 1;
-/** Events of a watch in one line. */
+/** The most events of a watch in one line. */
 const EVENTS_TOGETHER = 1024;
-/** Key of the kept output of all processes in an upgrade. */
+/** The key of the kept output, which all processes share in an upgrade. */
 const OUTPUT = 'handed over';
 
 export interface Head {
   readonly version: number;
   /** The oldest program, by the version of its own state, that can read this state. */
   readonly readableBy: number;
-  /** The version of the build that has written it. */
+  /** The version of the build that has written the state. */
   readonly build: string;
 }
 
-/** The settings of the guest. */
 export interface Settings {
   readonly guest: GuestState;
-  /** The time of the last /init that was applied, as a decimal number of nanoseconds; null: none. */
+  /** The timestamp of the last /init that was applied, in nanoseconds as a decimal text; null when there was none. */
   readonly initTimestamp: string | null;
   readonly volumes: readonly VolumeState[];
 }
 
-/** What is handed over besides processes. */
+/** Everything that is handed over besides processes. */
 interface Others extends Settings {
-  /** Descriptor of the listening socket, which the next program inherits as it is. */
+  /** The descriptor of the listening socket, which the next program inherits with this number. */
   readonly listener: number;
   readonly watches: readonly WatchState[];
   readonly limits: ChildLimits;
-  /** Where the records for a crash are, see `RecordStore`. */
+  /** The queues with the records for a crash. See `RecordStore`. */
   readonly records: readonly StoredDescriptor[];
   readonly forwards: ForwardsState;
-  /** Undefined without cgroups. */
+  /** Undefined when there are no cgroups. */
   readonly cgroupRoot: CgroupRootState | undefined;
 }
 
-/** A state while it is written. */
+/** The state that a program writes. */
 export interface Snapshot extends Others {
   readonly processes: ProcessesSnapshot;
 }
 
-/** The state that this program continues with. */
+/** The state that a program has read, and continues with. */
 export interface Handover extends Others {
-  /** The version of the build that has written it. */
+  /** The version of the build that has written the state. */
   readonly build: string;
   readonly processes: EarlierProcesses;
 }
 
 type ProcessLine = ReadProcess & { readonly record?: string };
 
-/** The first line. Earlier versions have no records, forwards and cgroups, and everything in it. */
+/** The first line. In earlier versions it has no records, forwards and cgroups, and is the only line. */
 type FirstLine = Head &
   Omit<Others, 'records' | 'forwards' | 'cgroupRoot'> &
   Partial<Pick<Others, 'records' | 'forwards' | 'cgroupRoot'>> & {
@@ -91,8 +90,8 @@ interface Line {
 type Renumber = (descriptor: number) => number;
 
 /**
- * Writes a state to a file in memory, as lines of JSON; returns its descriptor. `copy` makes the descriptors that the next
- * program inherits. Throws `resource_exhausted` when it has more than `mostBytes`.
+ * Writes a state to a file in memory, as lines of JSON; returns the descriptor of the file. `copy` duplicates descriptors for
+ * the next program. Throws `resource_exhausted` when the state has more than `mostBytes`.
  */
 export function writeState(
   build: string,
@@ -103,7 +102,7 @@ export function writeState(
   return fileWith(bounded(linesWith(build, state, copy), mostBytes));
 }
 
-/** Writes the version of a state alone, for a trial; returns the descriptor of the file in memory. */
+/** Writes nothing but the version of a state, for a trial; returns the descriptor of the file in memory. */
 export function writeVersion(build: string): number {
   return fileWith(bounded([headOfState(build)], Number.POSITIVE_INFINITY));
 }
@@ -115,12 +114,12 @@ export function checkState(descriptor: number): void {
 }
 
 /**
- * Reads the state of an earlier program, and closes it. `own` makes descriptors of this program out of those of the earlier one; the
- * listening socket stays as it is. Throws as `checkState`.
+ * Reads the state of an earlier program, and closes the file. `own` turns descriptors of the earlier program into those of
+ * this one, except for the listening socket. Throws what `checkState` throws.
  */
 export function readState(descriptor: number, own: Renumber = fromEarlierProgram): Handover {
   const lines = linesOf(descriptor);
-  // Written by a program of ours, in memory that only root can reach.
+  // The shape is not checked: an envd has written it, in memory that only root can reach.
   const first: FirstLine = JSON.parse(lines.next().value ?? '');
   checkHead(first);
   const processes: EarlierProcess[] = [];
@@ -156,7 +155,7 @@ function withOwnEvents(watch: WatchState): WatchState & { events: WatchEvent[] }
   return { ...watch, events: [...watch.events] };
 }
 
-/** The same with other numbers of the descriptors. */
+/** Returns the same with other numbers of descriptors. */
 function renumbered(
   { records, forwards, cgroupRoot }: Pick<Others, 'records' | 'forwards' | 'cgroupRoot'>,
   renumber: Renumber,
@@ -209,7 +208,7 @@ function headOfState(build: string): Head {
   return { version: VERSION, readableBy: VERSION, build };
 }
 
-/** The head of the records that a program of this version writes. */
+/** Returns the head of the records that a program of this version writes. */
 export function headOf(build: string): Head {
   return { version: VERSION, readableBy: RECORDS_READABLE_BY, build };
 }

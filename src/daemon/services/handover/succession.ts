@@ -13,7 +13,6 @@ import type { PolledWatches } from '../watch/polled.ts';
 import { recover, SettingsRecord } from './recovery.ts';
 import type { Handover, Settings, Snapshot } from './state.ts';
 
-/** The services whose state goes from one daemon to the next. */
 export interface Heirs {
   readonly guest: Guest;
   readonly init: Init;
@@ -22,11 +21,14 @@ export interface Heirs {
   readonly processes: ProcessTable;
   readonly records: RecordStore;
   readonly ports: Forwards;
-  /** Null without cgroups. */
+  /** Null when there are no cgroups. */
   readonly root: CgroupRoot | null;
 }
 
-/** The state for a later program of this process, which inherits `listener`; other descriptors stay this program's. */
+/**
+ * Returns the state for a later program of this process, which inherits `listener`. All other descriptors stay this
+ * program's.
+ */
 export function snapshotOf(heirs: Heirs, listener: number): Snapshot {
   const { guest, init, volumes, polled, processes, records, ports, root } = heirs;
   return {
@@ -44,8 +46,8 @@ export function snapshotOf(heirs: Heirs, listener: number): Snapshot {
 }
 
 /**
- * Continues for an earlier program of this process, or for a daemon that was killed and whose records the service manager has
- * kept, if there was one; records the settings from now on.
+ * Takes over from an earlier program of this process, or from a daemon that was killed and whose records the service manager
+ * has kept, if there was one. Records the settings from now on.
  */
 export function succeed(
   heirs: Heirs,
@@ -105,7 +107,7 @@ function continueWith(heirs: Heirs, { guest, initTimestamp, volumes }: Settings)
   heirs.volumes.continueFrom(volumes);
 }
 
-/** Records the settings now, and when a call of `init` may have changed them. */
+/** Records the settings now, and again whenever a call of `init` may have changed them. */
 function keepSettings({ guest, init, volumes, records }: Heirs): void {
   if (!records.isActive) return;
   const record = new SettingsRecord(records);

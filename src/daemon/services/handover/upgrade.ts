@@ -9,50 +9,49 @@ import type { WriteGate } from '../pause/write-gate.ts';
 import type { ProcessTable } from '../process/table.ts';
 import { type Snapshot, writeState, writeVersion } from './state.ts';
 
-/** The flag that makes the daemon run only the trial. */
+/** With this flag the next program only reads the version of the state, and exits. */
 const TRIAL_FLAG = '--try-upgrade';
-/** The most bytes of a state that is handed over. It is in memory beside what it is made of. */
+/** The most bytes of a state, because it is in memory beside everything that it was made of. */
 const MOST_STATE_BYTES = 256 * 1024 * 1024;
-/** How long starts under way may take, in milliseconds, before the upgrade is given up. */
+/** How long starts that are under way may take, in milliseconds. Then the upgrade is given up. */
 const STARTS_MS = 15_000;
-/** How long clients of streams may take to read the output read so far, in milliseconds. */
+/** How long clients of streams may take for the output that was read so far, in milliseconds. */
 const READERS_MS = 1000;
-/** How long responses may take, in milliseconds; then their connections are closed. */
+/** How long responses may take, in milliseconds. Then their connections are closed. */
 const RESPONSES_MS = 500;
-/** How long changes of files may take to complete after their clients are gone, in milliseconds. */
+/** How long changes of files may take after their clients are gone, in milliseconds. */
 const CHANGES_MS = 2000;
 
 export interface UpgradeOptions {
-  /** The version of the build. */
   readonly version: string;
-  /** The program now at the path of this one; and how this one was started, should the other not be executed after all. */
+  /**
+   * The program that is now at the path of this one, and this one as it was started, in case the other cannot be executed.
+   */
   readonly commands: { readonly next: Command; readonly own: Command };
   /** How long the new program may take to load and to read the version of the state, in seconds. */
   readonly upgradeTimeout: number;
-  /** The environment of a later program, with the descriptor of its state. */
+  /** Returns the environment of a later program, which names the descriptor of the state. */
   environmentWith(state: number): NodeJS.ProcessEnv;
 }
 
-/** The parts of the daemon that an upgrade stops, and their state. */
+/** The parts of the daemon that an upgrade stops or hands over. */
 export interface Upgraded {
-  /** `leave` accepts no connection any more; it closes idle ones, and all of them after some milliseconds. */
+  /** `leave` stops accepting connections, closes them as they become idle, and closes all of them after `limitMs`. */
   readonly app: { leave(limitMs: number): Promise<void> };
-  /** Descriptor of the listening socket. */
   readonly listener: number;
   readonly processes: Pick<ProcessTable, 'refuseStarts' | 'settle' | 'goOn' | 'handOver'>;
   readonly gate: WriteGate;
   readonly watcher: Disposable;
-  /** Excludes the operations before a pause. */
+  /** Excludes the operations that prepare a pause. */
   readonly lock: ExclusiveLock;
-  /** Ends all streams. */
   readonly shutdown: AbortController;
-  /** Aborts when the daemon stops; then it is no longer replaced. */
+  /** Aborts when the daemon stops. It is not replaced any more then. */
   readonly stopping: AbortSignal;
-  /** The state for a later program of this process, which inherits that listening socket. */
+  /** Returns the state for a later program of this process, which inherits that listening socket. */
   snapshot(listener: number): Snapshot;
 }
 
-/** Replaces the program of the daemon by the one now at its path (docs/decisions/018-upgrades.md). */
+/** Replaces the program of the daemon by the one that is now at its path (docs/decisions/018-upgrades.md). */
 export class Upgrade {
   readonly #options: UpgradeOptions;
   readonly #daemon: Upgraded;
@@ -65,9 +64,10 @@ export class Upgrade {
   }
 
   /**
-   * Tries the program: it must load everything and read the version of the state. The result replaces this program, and
-   * must be called. Throws `failed_precondition` when the program cannot take over, `unavailable` while another operation
-   * holds the lock, the file system is frozen or the daemon stops, `resource_exhausted` when the state cannot be handed over.
+   * Tries the next program: it must load everything and read the version of the state. Returns a function that replaces this
+   * program and that must be called. Throws `failed_precondition` when the next program cannot take over, `unavailable` while
+   * another operation holds the lock, the file system is frozen or the daemon stops, and `resource_exhausted` when the state
+   * cannot be handed over.
    */
   async prepare(): Promise<() => void> {
     this.#assertPossible();
@@ -82,7 +82,7 @@ export class Upgrade {
     return () => void this.#replace(held);
   }
 
-  /** Tries the program and replaces this one, if it can take over. */
+  /** Replaces this program, if the next one can take over. Logs why when it cannot. */
   async start(): Promise<void> {
     try {
       const replace = await this.prepare();
@@ -109,13 +109,13 @@ export class Upgrade {
     this.#tryState();
   }
 
-  /** Returns only when this program has not been replaced; the daemon goes on then. */
+  /** Replaces this program. Returns only when that has failed; the daemon goes on then. */
   async #replace(held: Disposable): Promise<void> {
     try {
       await this.#settle();
       await this.#leave();
     } catch (error) {
-      // A stop, too, waits for the output of processes.
+      // The daemon also goes on when it is stopping, because a stop waits for the output of processes.
       this.#daemon.processes.goOn();
       this.#report(error);
     } finally {
@@ -123,7 +123,7 @@ export class Upgrade {
     }
   }
 
-  /** Ends nothing yet. Throws the reason when the daemon stops meanwhile. */
+  /** Waits until processes can be handed over. Ends nothing yet. Throws the reason when the daemon stops meanwhile. */
   async #settle(): Promise<void> {
     const { processes, stopping } = this.#daemon;
     stopping.throwIfAborted();
@@ -135,14 +135,18 @@ export class Upgrade {
     this.#logger.info('upgrading');
     await processes.settle(READERS_MS);
     stopping.throwIfAborted();
-    // The state can hardly grow any more.
+    // The state is tried again now that it can hardly grow any more.
     this.#tryState();
   }
 
-  /** Throws the reason when the daemon stops meanwhile; otherwise there is no way back. */
+  /**
+   * Ends all streams and executes the next program. There is no way back, unless the daemon stops first: it throws the reason
+   * then.
+   */
   async #leave(): Promise<void> {
     const { app, shutdown, stopping, gate, watcher, processes } = this.#daemon;
-    // The server closes its socket; further connections wait in the backlog of the duplicate.
+    // The server closes its descriptor. Further connections wait in the queue of the socket, which this duplicate keeps
+    // open.
     const listener = forNextProgram(this.#daemon.listener);
     shutdown.abort(new EnvdError('unavailable', 'the daemon is being replaced: connect again'));
     await app.leave(RESPONSES_MS);
@@ -152,10 +156,10 @@ export class Upgrade {
         this.#logger.warn({ reason: messageOf(error) }, 'files are still being changed: upgrading anyway'),
       );
     if (stopping.aborted) closeSync(listener);
-    // No signal is taken from here on, and nothing is read or reaped.
+    // The event loop does not run from here on, so nothing is read or reaped, and no signal is handled.
     stopping.throwIfAborted();
     try {
-      // A third program continues with the records if the later one ends before it listens.
+      // The records stay, so that another program can continue with them if the next one ends before it listens.
       processes.handOver();
       const state = writeState(this.#options.version, this.#daemon.snapshot(listener), forNextProgram);
       watcher[Symbol.dispose]();
@@ -166,13 +170,13 @@ export class Upgrade {
         'cannot hand over to the next program: exiting, processes continue',
       );
     }
-    // Processes run on; the service manager starts the daemon again.
+    // The processes of clients go on, and the service manager starts the daemon again.
     process.exit(1);
   }
 
   /**
-   * Writes the state and drops it. Throws `resource_exhausted` when it is too large, or there is no memory or no descriptor
-   * for it.
+   * Writes the state and drops it. Throws `resource_exhausted` when the state is too large, or there are no memory or
+   * descriptors for it.
    */
   #tryState(): void {
     const copies: number[] = [];
@@ -194,7 +198,7 @@ export class Upgrade {
     }
   }
 
-  /** Returns when no program could be executed. */
+  /** Executes the next program or, if that fails, this one again. Returns when neither could be executed. */
   #execute(state: number): void {
     const { next, own } = this.#options.commands;
     for (const program of [next, own]) {

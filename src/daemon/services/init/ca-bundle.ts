@@ -6,21 +6,23 @@ import { EnvdError } from '../../../base/errors.ts';
 import { readIfPresent, replaceTextFile } from '../../linux/files/text-file.ts';
 import { subjectHash } from './subject-hash.ts';
 
-/** Where programs of a guest look for trusted certificates. */
+/** The files in which programs of a guest look for trusted certificates. */
 export interface TrustStore {
-  /** All certificates in one file, as Debian has it; made if it is missing. */
+  /** A file with all certificates, where Debian has it. It is created if it is missing. */
   readonly bundle: string;
-  /** Other systems' files of the same kind; used where they exist. */
+  /** Files of the same kind of other systems. They are changed where they exist. */
   readonly others: readonly string[];
-  /** A directory in which OpenSSL finds a certificate by the hash of its subject; used if it exists. */
+  /** A directory in which OpenSSL finds a certificate by the hash of its subject. It is used if it exists. */
   readonly hashed: string;
-  /** Ours alone: input of update-ca-certificates(8), which rebuilds the bundle, and record of what we have added. */
+  /**
+   * The daemon's own file. It records what was added, and update-ca-certificates(8) reads it when it rebuilds the bundle.
+   */
   readonly local: string;
 }
 
 export const SYSTEM_TRUST_STORE: TrustStore = {
   bundle: '/etc/ssl/certs/ca-certificates.crt',
-  // Fedora and its kin, openSUSE, Alpine; what Go's crypto/x509 looks for.
+  // Fedora, openSUSE and Alpine have these. They are the files that Go's crypto/x509 looks for.
   others: [
     '/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem',
     '/etc/pki/tls/certs/ca-bundle.crt',
@@ -36,8 +38,8 @@ export const SYSTEM_TRUST_STORE: TrustStore = {
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[A-Za-z\d+/=\s]+-----END CERTIFICATE-----\n?/g;
 
 /**
- * Adds the certificates in `pem` to the guest's trust store and removes those of the previous call; the system's own
- * stay. Empty: only removes. Throws `invalid_argument` if `pem` contains no certificate or an invalid one.
+ * Adds the certificates in `pem` to the guest's trust store, and removes those of the previous call; the system's own stay.
+ * The empty text only removes. Throws `invalid_argument` if another text contains no certificate or an invalid one.
  */
 export async function trust(pem: string, store: TrustStore): Promise<void> {
   const wanted = certificatesIn(pem);
@@ -48,10 +50,10 @@ export async function trust(pem: string, store: TrustStore): Promise<void> {
   const { bundle, local, hashed } = store;
   const previous = certificatesIn((await readIfPresent(local)) ?? '');
   const system = remove(previous, (await readIfPresent(bundle)) ?? '');
-  // Not those that the system trusts anyway: a later call must not remove them.
+  // Certificates that the system trusts anyway are left out, because a later call would remove them.
   const ours = subtract(wanted, certificatesIn(system));
   if (ours.length === 0 && previous.length === 0) return;
-  // Recorded first, so that after a failure the next call removes what this one has added.
+  // The record is written first, so that after a failure the next call removes what this one has added.
   await write(local, join([...previous, ...subtract(ours, previous)]));
   for (const path of await bundlesOf(store)) {
     const own = remove(previous, (await readIfPresent(path)) ?? '').trimEnd();
@@ -62,7 +64,9 @@ export async function trust(pem: string, store: TrustStore): Promise<void> {
   else await rm(local, { force: true });
 }
 
-/** The variables by which programs with certificates of their own find those of the guest; empty: none were added. */
+/**
+ * Returns the variables by which programs with certificates of their own find those of the guest; none if none were added.
+ */
 export function trustVariables({ bundle, local }: TrustStore): Record<string, string> {
   if (!existsSync(local)) return {};
   const all = ['SSL_CERT_FILE', 'CURL_CA_BUNDLE', 'REQUESTS_CA_BUNDLE', 'GIT_SSL_CAINFO', 'AWS_CA_BUNDLE'];
@@ -74,14 +78,16 @@ export function trustVariables({ bundle, local }: TrustStore): Record<string, st
   };
 }
 
-/** The files without links, each once. */
+/** Returns the files that have all certificates, after links were followed, each once. */
 async function bundlesOf({ bundle, others }: TrustStore): Promise<Set<string>> {
   const resolved = await Promise.all(others.map((path) => realpath(path).catch(() => null)));
   const main = await realpath(bundle).catch(() => bundle);
   return new Set([main, ...resolved.filter((path) => path !== null)]);
 }
 
-/** As `openssl rehash` names them, but as files of their own, which it leaves alone. */
+/**
+ * Names files as `openssl rehash` names its links. They are regular files, because `openssl rehash` removes its links only.
+ */
 async function hashCertificates(
   directory: string,
   previous: readonly string[],
@@ -97,7 +103,7 @@ async function hashCertificates(
   }
 }
 
-/** The path that has the certificate, or the first free one; null: its subject cannot be read. */
+/** Returns the path that has the certificate, or the first free one; null when the subject cannot be read. */
 async function pathByHash(directory: string, block: string): Promise<string | null> {
   const name = hashOf(block);
   for (let number = 0; name !== null; number++) {
@@ -128,7 +134,7 @@ function remove(blocks: readonly string[], pem: string): string {
   return pem.replaceAll(CERTIFICATE, (block) => (subtract([block], blocks).length === 0 ? '' : block));
 }
 
-/** `blocks` without `others` and duplicates; whitespace is ignored. */
+/** Returns `blocks` without `others` and without duplicates. White space is ignored. */
 function subtract(blocks: readonly string[], others: readonly string[]): string[] {
   const seen = new Set(others.map(normal));
   return blocks.filter((block) => !seen.has(normal(block)) && seen.add(normal(block)));

@@ -6,8 +6,8 @@ import type { Guest } from '../guest/guest.ts';
 import type { SandboxMetadata } from './metadata.ts';
 
 /**
- * Publishes the sandbox and template ids to programs of the guest: as environment variables of every process, and as
- * files of the same names that contain the bare value.
+ * Publishes the ids of the sandbox and of its template to programs of the guest: as environment variables of every process,
+ * and as files of the same names, which contain nothing but the value.
  */
 export class Identity {
   readonly #guest: Guest;
@@ -15,14 +15,17 @@ export class Identity {
   readonly #prefix: string;
   readonly #queue = new SerialQueue('write the identity');
 
-  /** `directory`: such as `/run/svc`. `prefix`: of the names, such as `svc`; converted to upper case. */
+  /**
+   * `directory` is where the files are, such as `/run/svc`; `prefix` begins the names and is put in upper case, such as
+   * `svc`.
+   */
   constructor(guest: Guest, directory: string, prefix: string) {
     this.#guest = guest;
     this.#directory = directory;
     this.#prefix = prefix.toUpperCase();
   }
 
-  /** Replaces the published ids; null removes one. */
+  /** Replaces the ids; null removes one. Throws the errors of writing the files. */
   async publish({ sandboxID, templateID }: Pick<SandboxMetadata, 'sandboxID' | 'templateID'>): Promise<void> {
     const prefix = this.#prefix;
     const names = {

@@ -12,12 +12,12 @@ import {
 } from '../../../base/shape.ts';
 
 export interface VolumeMount {
-  /** As mount.nfs(8) takes it: `host:/path`. */
+  /** The volume as mount.nfs(8) takes it: `host:/path`. */
   readonly nfsTarget: string;
   readonly path: string;
 }
 
-/** Names and values for environ(7). */
+/** Checks names and values for environ(7). */
 const environment = record(string, (name, where) => {
   if (name === '' || /[=\0]/.test(name)) throw invalid(where, 'a non-empty name without = and NUL');
 });
@@ -39,23 +39,23 @@ const members = object({
   volumeMounts: list(volumeMount),
 });
 
-/** Body of /init; null: absent. */
+/** The body of /init. Members that were absent are null. */
 export interface InitRequest {
-  /** Null or never empty. */
+  /** Null, or a text that is not empty. */
   readonly accessToken: string | null;
   /** When the platform sent this, in nanoseconds since the epoch. */
   readonly timestampNs: bigint | null;
   readonly environment: Readonly<Record<string, string>> | null;
   readonly defaultUser: string | null;
   readonly defaultWorkdir: string | null;
-  /** Certificates in PEM; empty: none. */
+  /** Certificates in PEM. The empty text removes those of an earlier request. */
   readonly caBundle: string | null;
   readonly hyperloopIP: string | null;
   readonly lifecycleID: string | null;
   readonly volumeMounts: readonly VolumeMount[] | null;
 }
 
-/** The body of /init, parsed JSON. `null` counts as absent, and so does the empty string but for `caBundle`. */
+/** Checks the body of /init, which is parsed JSON. `null` and, except for `caBundle`, the empty text count as absent. */
 export const INIT_REQUEST = mapped(
   members,
   ({ timestamp, envVars, ...others }): InitRequest => ({
@@ -66,12 +66,12 @@ export const INIT_REQUEST = mapped(
 );
 
 /**
- * RFC 3339, section 5.6: `2026-01-31T12:00:00.123456789Z`, or with an offset in place of the `Z`. Without leap seconds, which
- * Unix time cannot represent. Digits of the fraction after the ninth are in no group.
+ * RFC 3339, section 5.6: `2026-01-31T12:00:00.123456789Z`, or with an offset in place of the `Z`. Leap seconds do not match,
+ * because Unix time cannot represent them. Digits of the fraction after the ninth are in no group, so they are ignored.
  */
 const RFC3339 = /^(\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:[0-5]\d)(?:(\.\d{1,9})\d*)?([Zz]|[+-]\d\d:\d\d)$/;
 
-/** Nanoseconds since the epoch; further digits are truncated. Throws `invalid_argument` that names the member. */
+/** Returns nanoseconds since the epoch. Throws `invalid_argument`, which names the member. */
 function parseTimestamp(written: string, member: string): bigint {
   const [, time, fraction = '', offset] = RFC3339.exec(written) ?? [];
   try {

@@ -8,11 +8,10 @@ import type { InitRequest } from './init-request.ts';
 import { SharedRuns } from './shared-runs.ts';
 import { WaitingCalls } from './waiting-calls.ts';
 
-/** What went over in an upgrade. */
+/** What an upgrade has handed over. */
 export interface HandoverReport {
-  /** The version of the build that was replaced. */
   readonly build: string;
-  /** Processes that run, and those that have ended and can still be asked for. */
+  /** The number of processes that run; `exits` are those that have ended and that clients can still ask for. */
   readonly processes: number;
   readonly exits: number;
   readonly watchers: number;
@@ -20,63 +19,60 @@ export interface HandoverReport {
   readonly forwards: number;
 }
 
-/** Results of steps, also available when a later step fails. */
+/** Results of steps. They are available even if a later step fails. */
 export interface InitReport {
-  /** Missing if the request was not authorised, or there was no upgrade since the last one that succeeded. */
+  /** Missing if the request was not authorized; null if there was no upgrade that is still to be reported. */
   handover?: HandoverReport | null;
-  /** Null if the request was not authorised, or nothing is to be reported. */
+  /** Null if the request was not authorized, or there is nothing to report. */
   freezeAudit: FreezeAudit | null;
-  /** To be called when the client has got a successful response. */
   delivered?: () => void;
 }
 
-/** Whoever waits for a request to be applied. */
+/** The client that waits for a request to be applied. */
 export interface WaitingCaller {
-  /** Aborts when the client has gone. Made when it is first asked for: most calls wait for nothing. */
+  /** Aborts when the client has gone. A getter may create it, because most calls wait for nothing and never ask for it. */
   readonly signal: AbortSignal;
 }
 
-/** Arguments of a step. */
 export interface InitCall {
   readonly request: InitRequest;
   readonly report: InitReport;
-  /** Whether a request with the same time was begun before. */
+  /** Whether a request with the same timestamp was begun before. */
   readonly isRepeated: boolean;
   readonly caller: WaitingCaller;
-  /** Time since the request arrived, in nanoseconds. */
+  /** Returns the time since the request arrived, in nanoseconds. */
   ageNs(): bigint;
 }
 
-/** `unless stale`: not for a request that is not newer than the last one applied. */
+/** A step that runs `unless stale` is left out when the request is not newer than the last one that was applied. */
 type Condition = 'unless stale' | 'always';
 
-/** A step that never waits. */
 export interface QuickStep {
   readonly name: string;
   readonly runs: Condition;
   run(call: InitCall): void;
 }
 
-/** An idempotent step that may take long or hang. Calls that want the same share a run. */
+/** An idempotent step that may take long or hang. Calls that want the same share one run. */
 export interface LastingStep {
   readonly name: string;
   readonly runs: Condition;
-  /** What the request wants, as JSON can represent it; null: nothing. */
+  /** Returns what the request wants of this step, as JSON can represent it; null when it wants nothing. */
   wanted(request: InitRequest): object | string | null;
   run(request: InitRequest): Promise<void>;
 }
 
 export interface InitSteps {
-  /** Throws unless the request is allowed; then nothing else runs. */
+  /** Throws unless the request is allowed. No step runs before it returns. */
   authorize(call: InitCall): Promise<void> | void;
-  /** In order of execution. */
+  /** The steps that never wait, in order of execution. */
   readonly quick: readonly QuickStep[];
-  /** Independent of each other. */
+  /** The steps that may take long. They run concurrently. */
   readonly lasting: readonly LastingStep[];
 }
 
 export interface InitResult {
-  /** Whether the request was not newer than the last one applied and has therefore changed nothing. */
+  /** Whether the request has changed nothing because it was not newer than the last one that was applied. */
   readonly stale: boolean;
 }
 
@@ -85,23 +81,19 @@ interface SharedStep {
   readonly runs: SharedRuns;
 }
 
-/** A signal that never aborts: internal runs have no caller. */
-const NEVER = new AbortController().signal;
-
 /**
- * The platform's call after each boot and resume. The platform gives up a call after 50 ms and repeats it until one
- * succeeds. So each call does the quick steps at once; what takes longer goes on without its caller, and later calls
- * share it (docs/decisions/015-init.md). Emits `progress` after steps that may have changed a setting.
+ * Applies the platform's call after each boot and resume. The platform gives up a call after 50 ms, and repeats it until one
+ * succeeds. So each call does the quick steps at once; steps that take longer go on without their caller, and later calls
+ * share them (docs/decisions/015-init.md). Emits `progress` after steps that may have changed a setting.
  */
 export class Init extends EventEmitter<{ progress: [] }> {
   readonly #steps: InitSteps;
   readonly #lasting: readonly SharedStep[];
   readonly #waiting = new WaitingCalls();
-  /** The times of the newest request that was begun, and of the newest that was applied completely. */
   #begunNs: bigint | null = null;
   #appliedNs: bigint | null = null;
 
-  /** What an upgrade has brought, for the next caller. */
+  /** What an upgrade has handed over, until a client has received it. */
   handover: HandoverReport | null = null;
 
   constructor(steps: InitSteps) {
@@ -111,16 +103,11 @@ export class Init extends EventEmitter<{ progress: [] }> {
   }
 
   /**
-   * Applies a request. Throws the error of the first failed step, with the step's name; the other steps are done
-   * nevertheless, the request counts as not applied and may be sent again. Throws `unavailable` if too many newer requests
-   * wait, `aborted` when the client has gone.
-   * @param report filled in by the steps
+   * Applies a request; the steps fill in `report`. Throws the error of the first step that failed, with its name. The other
+   * steps are done nevertheless, and the request counts as not applied: it may be sent again. Throws `unavailable` when too
+   * many newer requests wait, and `aborted` when the client has gone.
    */
-  async apply(
-    request: InitRequest,
-    report: InitReport = { freezeAudit: null },
-    caller: WaitingCaller = { signal: NEVER },
-  ): Promise<InitResult> {
+  async apply(request: InitRequest, report: InitReport, caller: WaitingCaller): Promise<InitResult> {
     const arrived = monotonicMs();
     const ageNs = () => BigInt(Math.round((monotonicMs() - arrived) * 1e6));
     await this.#steps.authorize({ request, report, isRepeated: false, caller, ageNs });
@@ -139,18 +126,17 @@ export class Init extends EventEmitter<{ progress: [] }> {
     return { stale };
   }
 
-  /** The timestamp of the newest request that was applied, in nanoseconds; null: none. */
+  /** The timestamp of the newest request that was applied, in nanoseconds since the epoch; null when there was none. */
   get timestampNs(): bigint | null {
     return this.#appliedNs;
   }
 
-  /** Continues for an earlier program. */
+  /** Takes over the timestamp of an earlier program. */
   continueFrom(timestampNs: bigint | null): void {
     this.#begunNs = timestampNs;
     this.#appliedNs = timestampNs;
   }
 
-  /** Runs all of them; returns the first failure. */
   #runQuick(call: InitCall, stale: boolean): EnvdError | null {
     let first: EnvdError | null = null;
     for (const { name, runs, run } of this.#steps.quick) {
@@ -166,7 +152,7 @@ export class Init extends EventEmitter<{ progress: [] }> {
     return first;
   }
 
-  /** Runs all that are wanted, or waits for those of earlier calls; returns the first failure. */
+  /** Runs all lasting steps that are wanted, or waits for the runs of earlier calls; returns the first failure. */
   async #runLasting(request: InitRequest, stale: boolean, caller: WaitingCaller): Promise<EnvdError | null> {
     const wanted = this.#lasting.flatMap(({ step, runs }) => {
       const what = stale && step.runs !== 'always' ? null : step.wanted(request);
@@ -184,7 +170,7 @@ export class Init extends EventEmitter<{ progress: [] }> {
     return failures.find((error) => error !== null) ?? null;
   }
 
-  /** A repeated request whose quick steps alone were done is not stale. */
+  /** Returns whether a request is stale. One that is repeated before it was applied completely is not. */
   #isStale(timestampNs: bigint | null): boolean {
     if (timestampNs === null) return false;
     const isApplied = this.#appliedNs !== null && timestampNs <= this.#appliedNs;
@@ -197,7 +183,7 @@ function latest(a: bigint | null, b: bigint | null): bigint | null {
   return a > b ? a : b;
 }
 
-/** Null when the step succeeds. */
+/** Runs a step; returns its error, or null when it succeeds. */
 async function failureOf(name: string, run: () => Promise<void>): Promise<EnvdError | null> {
   const started = monotonicMs();
   try {

@@ -7,31 +7,34 @@ import { Repeated } from '../../../base/repeated.ts';
 import { NO_METADATA, type SandboxMetadata } from './metadata.ts';
 import { WaitingCalls } from './waiting-calls.ts';
 
-/** Longest wait of a caller of `check`, in milliseconds. */
+/** How long a caller of `check` may wait, in milliseconds. */
 const CHECK_LIMIT_MS = 1000;
-/** The limit while it is unknown whether there is a service, in milliseconds: the platform gives up after 50 ms. */
+/** The same while it is unknown whether there is a service. It is shorter, because the platform gives up after 50 ms. */
 const UNKNOWN_LIMIT_MS = 25;
 /** How long a result may decide calls that arrived after it, in nanoseconds. */
 const RECENT_NS = 1_000_000_000n;
-/** Interval of reads while calls wait, in milliseconds: one that was under way at a pause gets no response. */
+/**
+ * After how long another read is started while calls wait, in milliseconds. A read that was under way at a pause gets no
+ * response.
+ */
 const INTERVAL_MS = 50;
-/** Limit of such a read, in milliseconds; one at a time is given longer, for a service that is slow. */
+/** How long such a read may take, in milliseconds. One at a time may take longer, because the service may be slow. */
 const READ_LIMIT_MS = 1000;
 const LONG_READ_LIMIT_MS = 5000;
-/** Interval of background reads, in milliseconds. */
+/** How often the metadata are read in the background, in milliseconds. */
 const BACKGROUND_INTERVAL_MS = 30_000;
 /**
- * First and longest interval of background reads after a failure, in milliseconds; doubles each time. Where there may be no
- * service, and none has answered, up to the interval above.
+ * The first and the longest pause after a background read that failed, in milliseconds. The pause doubles each time. It grows
+ * to the interval above where there may be no service and none has answered.
  */
 const FIRST_RETRY_MS = 100;
 const LONGEST_RETRY_MS = 5000;
 
 export interface MetadataReaderOptions {
-  /** Whether there may be no service: then one that has never answered counts as none. */
+  /** Whether there may be no service. If so, one that has never answered counts as none. */
   readonly isOptional: boolean;
   read(signal: AbortSignal): Promise<SandboxMetadata>;
-  /** Called with each result before `check` returns. */
+  /** Called with each result. `check` returns only after it. */
   onRead(metadata: SandboxMetadata): Promise<void>;
   /** Called with the first error of a series of failed background reads. */
   onFailure(error: unknown): void;
@@ -49,8 +52,8 @@ interface Waiting {
 }
 
 /**
- * Reads the metadata periodically, and on demand for callers that need a current value, who share the reads. Emits `read` with
- * each result.
+ * Reads the metadata at intervals, and on demand for callers that need a current value, who share the reads. Emits `read`
+ * with each result.
  */
 export class MetadataReader extends EventEmitter<{ read: [SandboxMetadata] }> implements Disposable {
   readonly #options: MetadataReaderOptions;
@@ -58,16 +61,17 @@ export class MetadataReader extends EventEmitter<{ read: [SandboxMetadata] }> im
   readonly #places = new WaitingCalls();
   readonly #waiting = new Set<Waiting>();
   #latest: Reading | null = null;
-  /** Reads that were started earlier do not count. */
+  /** The results of reads that were started before this time are ignored. */
   #oldestNs = 0n;
   #hasAnswered = false;
   #isReadingLong = false;
+  /** Whether `#drive` is running. */
   #isDriven = false;
   readonly #background: Repeated;
-  /** Background reads that failed in a row. */
+  /** The number of background reads that have failed in a row. */
   #failures = 0;
 
-  /** `firstMs`: until the first background read, in milliseconds; null: it begins now. */
+  /** `firstMs` is when the first background read begins, in milliseconds; null makes it begin now. */
   constructor(options: MetadataReaderOptions, firstMs: number | null = null) {
     super();
     this.#options = options;
@@ -75,10 +79,10 @@ export class MetadataReader extends EventEmitter<{ read: [SandboxMetadata] }> im
   }
 
   /**
-   * Whether `accepts` is true of the current metadata. Those that were read during the last second count when they are
-   * accepted: otherwise callers with less patience than the service needs would never succeed. What refuses must have been
-   * read after the call. Throws `unavailable` when that takes longer than 1 s or too many newer calls wait, the reason of
-   * `gone`, and errors of `onRead`.
+   * Returns whether `accepts` is true of the current metadata. If it is true of metadata that were read during the last
+   * second, they count: otherwise callers with less patience than the service needs would never succeed. A refusal must come
+   * from metadata that were read after the call. Throws `unavailable` when that takes longer than 1 s or too many newer calls
+   * wait, the reason of `gone`, and errors of `onRead`.
    */
   async check(accepts: (metadata: SandboxMetadata) => boolean, gone: AbortSignal): Promise<boolean> {
     const arrivedNs = process.hrtime.bigint();
@@ -113,12 +117,12 @@ export class MetadataReader extends EventEmitter<{ read: [SandboxMetadata] }> im
     }
   }
 
-  /** Reads soon, in the background: the metadata may have changed. */
+  /** Starts a read in the background, because the metadata may have changed. */
   refresh(): void {
     void this.#read(READ_LIMIT_MS).catch(() => {});
   }
 
-  /** A pause begins: earlier results no longer decide calls, and the next background read waits. */
+  /** Call it when a pause begins. Earlier results no longer decide calls, and the next background read is postponed. */
   forget(): void {
     this.#background.postpone();
     this.#latest = null;
@@ -134,7 +138,7 @@ export class MetadataReader extends EventEmitter<{ read: [SandboxMetadata] }> im
     return this.#options.isOptional && !this.#hasAnswered;
   }
 
-  /** Starts a read now and at intervals while calls wait. */
+  /** Starts a read now, and further ones at intervals while calls wait. */
   async #drive(): Promise<void> {
     if (this.#isDriven) return;
     this.#isDriven = true;
@@ -151,14 +155,17 @@ export class MetadataReader extends EventEmitter<{ read: [SandboxMetadata] }> im
     try {
       await this.#read(isLong ? LONG_READ_LIMIT_MS : READ_LIMIT_MS);
     } catch (error) {
-      // A read that was ended here says nothing to callers.
+      // A read that has taken too long says nothing about the service; another one may still succeed.
       if (!isTimeout(error)) for (const { onFailure } of this.#waiting) onFailure(error);
     } finally {
       if (isLong) this.#isReadingLong = false;
     }
   }
 
-  /** Ignores the result of a read that was started before the latest one, or before `forget`. */
+  /**
+   * Reads the metadata. Ignores the result if a read that was started later has a result, or if `forget` was called
+   * meanwhile.
+   */
   async #read(limitMs: number): Promise<void> {
     const startedNs = process.hrtime.bigint();
     const metadata = await limited(limitMs, this.#stop.signal, this.#options.read);
@@ -172,7 +179,7 @@ export class MetadataReader extends EventEmitter<{ read: [SandboxMetadata] }> im
     for (const { onReading } of this.#waiting) onReading(reading);
   }
 
-  /** Returns when to read next. */
+  /** Reads in the background; returns after how long to read again, in milliseconds. */
   async #readInBackground(): Promise<number> {
     try {
       await this.#read(CHECK_LIMIT_MS);

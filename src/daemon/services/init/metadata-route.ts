@@ -2,16 +2,19 @@ import { isIPv4 } from 'node:net';
 import { type KernelRoute, routeNow, routeTo, setRouteTo } from '../../linux/network/default-route.ts';
 
 /**
- * The route to the metadata service, which a program of the guest can break by accident, such as a VPN, or a bridge on
- * all link-local addresses. The good route is that at the start of the daemon, or the last one by which the service
- * answered.
+ * Repairs the route to the metadata service. A program of the guest can break it by accident, such as a VPN, or a bridge that
+ * takes all link-local addresses. The good route is the one at the start of the daemon, or the last one by which the service
+ * has answered.
  */
 export class MetadataRoute {
   readonly #address: string;
   #known: KernelRoute | null;
   #repair: Promise<KernelRoute | null> | null = null;
 
-  /** Null for a service that is not a link-local address, or without root: that is the guest's own affair. */
+  /**
+   * Returns null where routes are not for the daemon to change: the service has no link-local address, or the daemon is not
+   * root.
+   */
   static to({ hostname }: URL): MetadataRoute | null {
     const isOurs = isIPv4(hostname) && hostname.startsWith('169.254.') && process.geteuid?.() === 0;
     return isOurs ? new MetadataRoute(hostname) : null;
@@ -19,7 +22,8 @@ export class MetadataRoute {
 
   constructor(address: string) {
     this.#address = address;
-    // At once: the first thread of the pool would be a start's most expensive one.
+    // The route is read synchronously, because an asynchronous read would start the thread pool, which delays the
+    // daemon's start.
     this.#known = routeNow(address);
   }
 
@@ -27,14 +31,14 @@ export class MetadataRoute {
   async learnBy<T>(read: () => Promise<T>): Promise<T> {
     const before = await routeTo(this.#address);
     const answer = await read();
-    // Otherwise it changed meanwhile, and may be one by which nobody would answer.
+    // If the route changed meanwhile, nobody knows by which one the service answered.
     if (before && isSame(before, await routeTo(this.#address))) this.#known = before;
     return answer;
   }
 
   /**
-   * Call it when the service has not answered. If its address now has no route, or another one, restores the route, for
-   * this address alone, and returns it; null when nothing was wrong. Throws when it cannot be set.
+   * Call it when the service has not answered. If its address has no route now, or another one, this restores the route for
+   * this address alone and returns it. Returns null when nothing was wrong. Throws when the route cannot be set.
    */
   repair(): Promise<KernelRoute | null> {
     this.#repair ??= this.#repairNow().finally(() => {

@@ -1,17 +1,17 @@
 import { EnvdError, messageOf } from '../../../base/errors.ts';
 import { exchange } from '../../linux/network/http-exchange.ts';
 
-/** Response of the platform's metadata service; null: absent. */
+/** The response of the platform's metadata service. Members that were absent are null. */
 export interface SandboxMetadata {
   readonly sandboxID: string | null;
   readonly templateID: string | null;
-  /** SHA-512 in hex of the access token that /init may set; the hash of the empty string allows resetting it. */
+  /** The SHA-512 in hex of the access token that /init may set. The hash of the empty text allows clearing it. */
   readonly accessTokenHash: string | null;
-  /** The address of the platform's log collector, as received: not checked. */
+  /** The address of the platform's log collector. It was not checked. */
   readonly address: string | null;
 }
 
-/** The metadata of a platform without a metadata service. */
+/** What a platform without a metadata service says. */
 export const NO_METADATA: SandboxMetadata = {
   sandboxID: null,
   templateID: null,
@@ -21,15 +21,14 @@ export const NO_METADATA: SandboxMetadata = {
 
 const TOKEN_PATH = '/latest/api/token';
 /**
- * Lifetime of a session token. Each read requests a new one: after a resume another service may answer, which does not
- * know it.
+ * The lifetime of a session token, in seconds. Each read requests a new token, because after a resume another service may
+ * answer, which does not know the old one.
  */
 const TOKEN_TTL_S = 30;
 
 /**
- * Reads the metadata: a session token by PUT, then with it the JSON at `url`
- * (docs/decisions/016-metadata-and-logs.md). Throws `unavailable` if the service cannot be reached or its response is
- * invalid, and the reason of `signal`.
+ * Reads the metadata: gets a session token by PUT, and with it the JSON at `url` (docs/decisions/016-metadata-and-logs.md).
+ * Throws `unavailable` if the service cannot be reached or its response is invalid, and the reason of `signal`.
  */
 export async function readMetadata(url: URL, signal: AbortSignal): Promise<SandboxMetadata> {
   try {
@@ -45,10 +44,10 @@ export async function readMetadata(url: URL, signal: AbortSignal): Promise<Sandb
   }
 }
 
-/** Includes the members of older platforms. */
+/** The names of members, including those of older platforms. */
 type MemberName = keyof SandboxMetadata | 'instanceID' | 'envID';
 
-/** Ignores unknown members. Errors do not quote the response, which is secret. */
+/** Parses the response, and ignores unknown members. Errors do not quote the response, because it is secret. */
 function parse(text: string): SandboxMetadata {
   const members = parseObject(text);
   const member = (name: MemberName): string | null => {
@@ -60,7 +59,7 @@ function parse(text: string): SandboxMetadata {
     sandboxID: member('instanceID') ?? member('sandboxID'),
     templateID: member('envID') ?? member('templateID'),
     accessTokenHash: member('accessTokenHash'),
-    // A log that cannot be sent is no reason to refuse the rest.
+    // An address that is no text is ignored, because the rest is useful without a log collector.
     address: typeof members.address === 'string' ? members.address || null : null,
   };
 }

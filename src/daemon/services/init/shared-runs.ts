@@ -4,19 +4,22 @@ import { EnvdError } from '../../../base/errors.ts';
 interface Run {
   readonly key: string;
   work(): Promise<void>;
-  /** Settle the calls that wait for this run. */
+  /** Functions that settle the calls that wait for this run: with an error, or with null after a success. */
   readonly waiting: Set<(error: unknown) => void>;
 }
 
 /**
- * Runs of idempotent work that may hang, one at a time. Calls with the same key share a run, which goes on when they have
- * gone; a call with another key waits for the run under way and displaces the one that waited before it.
+ * Runs idempotent work that may hang, one run at a time. Calls with the same key share a run, which goes on when they have
+ * gone. A call with another key waits for the run under way, and displaces the run that waited before it.
  */
 export class SharedRuns {
   #current: Run | null = null;
   #next: Run | null = null;
 
-  /** Settles as the run does. Throws the reason of `signal`, and `unavailable` when a later call has another key. */
+  /**
+   * Waits for a run with this key. Throws its error, the reason of `signal`, and `unavailable` when a later call has another
+   * key.
+   */
   async join(key: string, work: () => Promise<void>, signal: AbortSignal): Promise<void> {
     const run = this.#find(key) ?? this.#add({ key, work, waiting: new Set() });
     const { promise, resolve, reject } = Promise.withResolvers<void>();
@@ -31,7 +34,7 @@ export class SharedRuns {
     }
   }
 
-  /** Ends the waits for a run that is no longer the latest wanted. */
+  /** Returns the run with this key, if there is one. Displaces the run that waits, if it has another key. */
   #find(key: string): Run | null {
     if (this.#next?.key === key) return this.#next;
     const displaced = this.#next;

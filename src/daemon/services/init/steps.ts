@@ -13,34 +13,30 @@ import type { InitRequest } from './init-request.ts';
 import type { MetadataReader } from './metadata-reader.ts';
 import type { Volumes } from './volumes.ts';
 
-/** The guest's wall clock. */
 export interface Clock {
-  /** Since the epoch. */
+  /** The time in nanoseconds since the epoch. */
   nowNs(): bigint;
   setNs(timeNs: bigint): void;
 }
 
-/** Dependencies of the steps of /init. */
 export interface InitDependencies {
   readonly guest: Guest;
-  /** Null without a metadata service. */
+  /** Null when there is no metadata service. */
   readonly metadata: Pick<MetadataReader, 'check' | 'refresh'> | null;
   readonly freezer: Pick<Freezer, 'audit' | 'reported' | 'thaw'>;
   readonly filesystemFreezer: Pick<FilesystemFreezer, 'mayBeFrozen' | 'release'>;
   readonly clock: Clock;
-  /** Called when the clock cannot be set. */
   readonly onClockError: (error: unknown) => void;
   /** Makes the kernel's random generator differ from that of other clones of a snapshot. */
   readonly reseed: (seed: string) => void;
   readonly trustStore: TrustStore;
-  /** Path of hosts(5), and the host name of the platform's hyperloop. */
+  /** The path of hosts(5), and the host name of the platform's hyperloop. */
   readonly hosts: { readonly file: string; readonly name: string };
-  /** Name of the variable with the URL of the hyperloop, for programs that send events. */
+  /** The name of the variable that tells programs of the guest the URL of the hyperloop, to which they send events. */
   readonly eventsVariable: string;
   readonly volumes: Pick<Volumes, 'mount'>;
 }
 
-/** The steps of /init. */
 export function initSteps(dependencies: InitDependencies): InitSteps {
   const { guest, metadata } = dependencies;
   return {
@@ -60,7 +56,7 @@ function quickSteps(dependencies: InitDependencies): QuickStep[] {
   });
   const always = (name: string, run: QuickStep['run']): QuickStep => ({ name, runs: 'always', run });
   return [
-    // Before the thaw, which changes what the audit reports.
+    // The audit comes first, because the thaw changes what it reports.
     always('audit', ({ report }) => {
       report.freezeAudit = freezer.audit();
       if (report.freezeAudit) report.delivered = () => freezer.reported();
@@ -74,23 +70,23 @@ function quickSteps(dependencies: InitDependencies): QuickStep[] {
     }),
     unlessStale('environment', ({ request: { environment, hyperloopIP } }) => {
       if (environment !== null) guest.environment = environment;
-      // Another address is refused by the hosts entry.
+      // The step that writes the hosts entry refuses what is no address.
       if (hyperloopIP !== null && isIP(hyperloopIP) !== 0)
         guest.changeOwnVariables({ [dependencies.eventsVariable]: urlOf(hyperloopIP) });
     }),
-    // A request without a token opens every operation.
+    // A request without a token clears it, which opens every operation.
     unlessStale('token', ({ request }) => {
       guest.accessToken = request.accessToken;
     }),
     unlessStale('defaults', (call) => setDefaults(guest, call)),
     unlessStale('identity', ({ request }) => {
-      // The first request after a resume has another id, and the metadata may be those of another sandbox.
+      // Another id means that the guest was resumed: the metadata may be those of another sandbox.
       if (request.lifecycleID === lastLifecycleID) return;
       lastLifecycleID = request.lifecycleID;
       metadata?.refresh();
       reseed(dependencies.reseed, request);
     }),
-    // After everything quick is ready for the workload; also after a failed step.
+    // The workload goes on only when everything else is ready for it. It also goes on after a step that failed.
     always('thaw', () => freezer.thaw()),
   ];
 }
@@ -102,7 +98,7 @@ function lastingSteps({
   hosts,
   volumes,
 }: InitDependencies): LastingStep[] {
-  /** Writing to the file system blocks while it is frozen. */
+  /** Returns a step that runs after a thaw of the file system, because writing to a frozen one blocks. */
   const whenThawed = (name: string, wanted: LastingStep['wanted'], run: LastingStep['run']): LastingStep => ({
     name,
     wanted,
@@ -132,7 +128,7 @@ function lastingSteps({
       ({ hyperloopIP }) => hyperloopIP,
       ({ hyperloopIP }) => writeHostsEntry(hyperloopIP ?? '', hosts),
     ),
-    // Mounted again after each resume: its connections are gone.
+    // The id makes volumes be mounted again after each resume, because their connections are gone.
     whenThawed(
       'volumes',
       ({ volumeMounts, lifecycleID }) => volumeMounts && { volumeMounts, lifecycleID },
@@ -141,12 +137,15 @@ function lastingSteps({
   ];
 }
 
-/** RFC 3986, section 3.2.2: IPv6 addresses are in brackets. */
+/** Returns the URL of an address. IPv6 addresses are put in brackets: RFC 3986, section 3.2.2. */
 function urlOf(address: string): string {
   return isIP(address) === 6 ? `http://[${address}]` : `http://${address}`;
 }
 
-/** Best effort, with what the platform sends to this clone alone. Before the thaw, so that the workload gets other bytes. */
+/**
+ * Mixes what the platform sends to this clone alone into the random generator. It runs before the thaw, so that the workload
+ * gets other bytes than that of another clone. A failure is ignored, because the guest works without it.
+ */
 function reseed(
   mix: InitDependencies['reseed'],
   { lifecycleID, timestampNs, accessToken }: InitRequest,
@@ -160,9 +159,9 @@ function reseed(
 }
 
 /**
- * Authorises the request. Passes if its token is the one that is set; or if the metadata service has the hash of its
- * token (SHA-512 in hex; of the empty string for no token); or if there is neither a token nor a hash. Throws
- * `unauthenticated` otherwise, `unavailable` if the metadata cannot be read.
+ * Authorizes a request. It is allowed if its token is the one that is set, or if the metadata service has the hash of its
+ * token (SHA-512 in hex; that of the empty string for no token), or if there is neither a token nor a hash. Throws
+ * `unauthenticated` otherwise, and `unavailable` if the metadata cannot be read.
  */
 async function authorize(
   guest: Guest,
@@ -191,9 +190,9 @@ const BEHIND_NS = 50_000_000n;
 const MOST_AHEAD_NS = -5_000_000_000n;
 
 /**
- * Sets the clock if it is more than 50 ms behind, as after a pause, or 5 s ahead. It is more tolerant ahead, since the
- * request was in transit for some time and programs do not expect the clock to go back. Only once per timestamp: a
- * repeated request carries one that is past.
+ * Sets the clock if it is more than 50 ms behind, as after a pause, or 5 s ahead. The second limit is larger, because the
+ * request was on its way for some time, and programs do not expect the clock to go back. A repeated request does not set it,
+ * because its timestamp is past.
  */
 function setClock(clock: Clock, { request: { timestampNs }, isRepeated, ageNs }: InitCall): void {
   if (timestampNs === null || isRepeated) return;
@@ -204,15 +203,15 @@ function setClock(clock: Clock, { request: { timestampNs }, isRepeated, ageNs }:
 
 /** Sets the default user and directory; absent members leave them unchanged. */
 function setDefaults(guest: Guest, { request: { defaultUser, defaultWorkdir } }: InitCall): void {
-  // The user need not exist yet: it is looked up for each request.
+  // The user need not exist yet, because each request looks it up.
   guest.defaultUser = defaultUser ?? guest.defaultUser;
   guest.defaultWorkdir = defaultWorkdir ?? guest.defaultWorkdir;
 }
 
-/** Ends the daemon's line, so that the next call finds it. */
+/** Marks the daemon's line, so that the next call finds it. */
 const MARK = '# envd';
 
-/** Writes the hosts(5) entry, replacing that of the previous call. */
+/** Writes the entry of hosts(5), which replaces that of the previous call. */
 async function writeHostsEntry(address: string, { file, name }: InitDependencies['hosts']): Promise<void> {
   if (isIP(address) === 0) {
     throw new EnvdError('invalid_argument', `hyperloopIP must be an IP address: '${address}'`);

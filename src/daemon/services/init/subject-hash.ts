@@ -1,21 +1,16 @@
 import { hash, type X509Certificate } from 'node:crypto';
 
-/*
- * X509_NAME_hash(3), by which OpenSSL finds certificates in a directory: the first four bytes, little-endian, of the
- * SHA-1 of the subject in canonical form (X509_NAME_cmp(3)): texts in UTF-8 and lower case, blanks stripped and merged.
- */
-
 interface Element {
   readonly tag: number;
   readonly content: Buffer;
-  /** With tag and length. */
+  /** The element with its tag and length. */
   readonly whole: Buffer;
 }
 
 const SET = 0x31;
 const VERSION = 0xa0;
 const UTF8 = 12;
-/** How the bytes of the string types are read: UTF8String, PrintableString, T61String, IA5String, VisibleString. */
+/** The encodings of UTF8String, PrintableString, T61String, IA5String and VisibleString, by their tags. */
 const ENCODINGS: Readonly<Record<number, BufferEncoding>> = {
   [UTF8]: 'utf8',
   19: 'latin1',
@@ -26,12 +21,16 @@ const ENCODINGS: Readonly<Record<number, BufferEncoding>> = {
 const BMP = 30;
 const UNIVERSAL = 28;
 
-/** As `openssl x509 -hash` prints it. */
+/**
+ * Returns the hash by which OpenSSL finds a certificate in a directory, as `openssl x509 -hash` prints it: the first four
+ * bytes, little-endian, of the SHA-1 of the subject in canonical form. That has all texts in UTF-8 and lower case, without
+ * blanks at the ends, and with single blanks. Source: X509_NAME_hash(3), X509_NAME_cmp(3).
+ */
 export function subjectHash({ raw }: X509Certificate): string {
   const [certificate] = elements(raw);
   const [signed] = elements(certificate?.content ?? Buffer.alloc(0));
   const members = elements(signed?.content ?? Buffer.alloc(0));
-  // Version (optional), serial number, algorithm, issuer, validity, subject.
+  // The members are version (optional), serial number, algorithm, issuer, validity and subject.
   const subject = members[members[0]?.tag === VERSION ? 5 : 4];
   const names = elements(subject?.content ?? Buffer.alloc(0)).map(canonicalSet);
   const digest = hash('sha1', Buffer.concat(names), 'buffer');
@@ -55,7 +54,7 @@ function canonicalValue(value: Element | undefined): Buffer {
   return encode(UTF8, Buffer.from(merged.replaceAll(/[A-Z]+/g, (letters) => letters.toLowerCase())));
 }
 
-/** Null for what is no text. */
+/** Returns the text of an element; null when it is none. */
 function textOf({ tag, content }: Element): string | null {
   const encoding = ENCODINGS[tag];
   if (encoding) return content.toString(encoding);
@@ -66,7 +65,7 @@ function textOf({ tag, content }: Element): string | null {
   return String.fromCodePoint(...points);
 }
 
-/** The elements in DER, of a certificate that OpenSSL has parsed already. */
+/** Splits DER into its elements. The lengths are not checked, because OpenSSL has parsed the certificate already. */
 function elements(bytes: Buffer): Element[] {
   const found: Element[] = [];
   for (let at = 0; at + 2 <= bytes.length; ) {

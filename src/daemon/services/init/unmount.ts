@@ -9,17 +9,18 @@ import { type Mount, mountIdOf, readMounts } from '../../linux/paths/mounts.ts';
 import { O_PATH } from '../../linux/paths/open-flags.ts';
 import { native } from '../../linux/system/native.ts';
 
-/** Attempts: the parents of the mount point may belong to users, who can exchange them at any time. */
+/** The number of attempts. The parents of the mount point may belong to users, who can exchange them at any time. */
 const MOST_TRIES = 32;
 
-/** The mount as it is now, or undefined when it is gone. */
+/** Returns the mount as it is now, or undefined when it is gone. */
 export function findMount({ id, content }: Mount): Mount | undefined {
   return readMounts().find((mount) => mount.id === id && mount.content === content);
 }
 
 /**
- * Unmounts one mount, wherever it has been moved to, and nothing else: `detach` gets a link in /proc to its root, which is
- * held open and was checked to be on it. No server is asked. Throws `unavailable` when it cannot be reached.
+ * Unmounts one mount, wherever it was moved to, and nothing else: `detach` gets a link in /proc to the root of the mount,
+ * which is held open and was checked to be on that mount. No server is asked. Throws `unavailable` when the root cannot be
+ * reached.
  */
 export async function unmount(
   mount: Mount,
@@ -37,7 +38,7 @@ export async function unmount(
     });
     if (root === null) continue;
     try {
-      // What lies on top of it would be detached with it.
+      // A mount on top of this one is unmounted first, because it would be detached with it anyway.
       if (ids.includes(mountIdOf(root))) await detach(`/proc/${process.pid}/fd/${root}`);
     } finally {
       closeSync(root);
@@ -46,15 +47,15 @@ export async function unmount(
   if (findMount(mount)) throw new EnvdError('unavailable', 'the mount point cannot be reached', { cause });
 }
 
-/** The ids of the mount and of those on it, as many as a lane has. */
+/** Returns the ids of the mount and of those on it, at most as many as a lane takes. */
 function withThoseOn({ id }: Mount): number[] {
   const ids = [id];
-  // A mount is listed after the one that it is mounted on, unless that was moved.
+  // A mount is listed after the one that it is mounted on, unless that one was moved later.
   for (const mount of readMounts()) if (ids.includes(mount.parent)) ids.push(mount.id);
   return ids.slice(0, MAX_MOUNTS);
 }
 
-/** Opens the root of the topmost mount, in no lane that waits for its server: with O_PATH that asks nothing of it. */
+/** Opens the root of the topmost mount. O_PATH asks nothing of its server, so no lane has to wait for that. */
 async function openRoot({ path }: Mount, mounts: readonly number[], lanes: Lanes): Promise<number> {
   const slash = path.lastIndexOf('/');
   using place = await PathHandle.open(pathBuffer(path.slice(0, slash) || '/'), false, lanes);

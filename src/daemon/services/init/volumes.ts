@@ -14,15 +14,16 @@ import { runTool } from '../../linux/system/tool.ts';
 import type { VolumeMount } from './init-request.ts';
 import { findMount, unmount } from './unmount.ts';
 
-/** The guest's tools for network mounts, mount(8) and umount(8). */
+/** The guest's tools for network mounts. Source: mount(8), umount(8). */
 export interface MountTools {
-  /** Mounts NFS; `bind` then binds the mount to its mount point. */
+  /** The tool that mounts NFS. */
   readonly mount: string;
+  /** The tool that binds the mount to its mount point then. */
   readonly bind: string;
   readonly unmount: string;
-  /** Where the NFS helper may be, mount.nfs(8). */
+  /** The paths where mount.nfs(8) may be. */
   readonly helpers: readonly string[];
-  /** Timeout of each tool in milliseconds; mount(8) waits over a minute for a missing server. */
+  /** How long each tool may take, in milliseconds. By itself mount(8) waits over a minute for a server that is not there. */
   readonly limitMs: number;
 }
 
@@ -35,18 +36,16 @@ export const SYSTEM_TOOLS: MountTools = {
 };
 
 /**
- * nfs(5): operations fail after 2 × 10 s without a response instead of blocking forever; a mount that fails is not
- * retried.
+ * With these options operations fail after 2 × 10 s without a response, instead of blocking forever, and a mount that fails
+ * is not tried again. Source: nfs(5).
  */
 const OPTIONS = 'soft,proto=tcp,timeo=100,retrans=2,retry=0';
 
-/** Options of umount(8) that avoid any access to the mounted file system, which may block. */
+/** Options of umount(8) that avoid any access to the mounted file system, because it may block. */
 const LAZILY = ['--lazy', '--internal-only', '--no-canonicalize', '--'];
 
-/** Volumes that are mounted concurrently. */
 const MAX_CONCURRENT = 8;
 
-/** Owner of directories that are created. */
 const ROOT = { uid: 0, gid: 0 };
 
 interface MountedVolume {
@@ -55,19 +54,19 @@ interface MountedVolume {
   readonly mount: Mount;
 }
 
-/** A mounted volume, as handed to a later program. */
+/** A mounted volume, as it is handed to a later program. */
 export interface VolumeState extends MountedVolume {
   readonly path: string;
 }
 
-/** The NFS volumes that the platform has requested, by requested path. */
+/** Mounts the NFS volumes that the platform requests. */
 export class Volumes {
   readonly #lanes: Lanes;
   readonly #tools: MountTools;
-  /** A directory that only root can write to, for temporary mount points. */
+  /** A directory for temporary mount points, which only root can write to. */
   readonly #stagingDirectory: string;
   readonly #mounted = new Map<string, MountedVolume>();
-  /** One at a time: the new mount is recognised by comparing what is mounted before and after. */
+  /** Binds one volume at a time, because a new mount is recognized by comparing what was mounted before and after. */
   readonly #binds = new SerialQueue('bind a volume', MAX_CONCURRENT);
 
   constructor(tools: MountTools, stagingDirectory: string, lanes: Lanes) {
@@ -80,17 +79,17 @@ export class Volumes {
     return [...this.#mounted].map(([path, volume]) => ({ path, ...volume }));
   }
 
-  /** Continues for an earlier program. */
+  /** Takes over the volumes of an earlier program. */
   continueFrom(volumes: readonly VolumeState[]): void {
     for (const { path, ...volume } of volumes) this.#mounted.set(path, volume);
   }
 
   /**
-   * Mounts these volumes and unmounts those of the previous call that are not among them. A volume that was mounted
-   * with the same `lifecycleID` stays mounted. One whose server does not answer delays no other, unless that is mounted
-   * on it. Throws the first error when all has been tried: `invalid_argument` for an invalid target or path,
-   * `permission_denied` for a path through a user's symbolic link, `failed_precondition` without the tools,
-   * `deadline_exceeded` and `unavailable` when a volume cannot be mounted. One call at a time.
+   * Mounts these volumes, and unmounts those of the previous call that are not among them. A volume that was mounted with the
+   * same `lifecycleID` stays mounted. A volume whose server does not answer delays only volumes inside of it. Call it again
+   * only when the call before has ended. When everything was tried, it throws the first error: `invalid_argument` for an
+   * invalid target or path, `permission_denied` for a path through a user's symbolic link, `failed_precondition` without the
+   * tools, `deadline_exceeded` or `unavailable` when a volume cannot be mounted.
    */
   async mount(wanted: readonly VolumeMount[], lifecycleID: string | null): Promise<void> {
     wanted.forEach(verify);
@@ -105,7 +104,7 @@ export class Volumes {
     if (failure) throw failure.reason;
   }
 
-  /** Parents first: a volume may be mounted inside of another one. */
+  /** Mounts all volumes. One that is inside of another volume waits for that. */
   #ensureAll(volumes: readonly VolumeMount[], lifecycleID: string | null): Promise<void>[] {
     const sorted = [...volumes].sort((a, b) => (a.path < b.path ? -1 : 1));
     const ensured: Promise<void>[] = [];
@@ -126,7 +125,8 @@ export class Volumes {
     const current = ours ? findMount(ours.mount) : mountAt(path);
     const isKept = ours?.nfsTarget === nfsTarget && ours.lifecycleID === lifecycleID;
     if (isKept && current?.path === ours.mount.path) return;
-    // An unknown one was mounted by a previous daemon; it is unmounted unread, because its server may be gone.
+    // An unknown mount was made by a previous daemon. It is unmounted without a look at it, because its server may be
+    // gone.
     if (current && (ours || current.kind === 'network')) await this.#unmount(path, current);
     if (!this.#tools.helpers.some((helper) => existsSync(helper))) {
       throw new EnvdError(
@@ -135,7 +135,7 @@ export class Volumes {
       );
     }
     const mount = await this.#mountAt(path, nfsTarget);
-    // One that had the same id has been unmounted by others.
+    // A volume that had the same mount id was unmounted by somebody else.
     for (const [other, volume] of this.#mounted)
       if (volume.mount.id === mount.id) this.#mounted.delete(other);
     this.#mounted.set(path, { nfsTarget, lifecycleID, mount });
@@ -143,8 +143,8 @@ export class Volumes {
   }
 
   /**
-   * Mounts in two steps, because mount(8) takes paths: the owner of a parent directory could replace it by a symbolic
-   * link to /etc. The volume is mounted in the staging directory, then bound to the mount point, which is held open.
+   * Mounts a volume in the staging directory, and then binds it to the mount point, which is held open. Mount(8) takes paths,
+   * so with a single step the owner of a parent directory could replace it by a symbolic link to /etc.
    */
   async #mountAt(path: string, nfsTarget: string): Promise<Mount> {
     using place = await openMountPoint(path, this.#lanes);
@@ -170,7 +170,6 @@ export class Volumes {
     return newMount(before, stage, mountIdOf(directory));
   }
 
-  /** Unmounts lazily, without access to the mounted file system, which may block. */
   async #unmount(path: string, mount: Mount): Promise<void> {
     const { unmount: tool, limitMs } = this.#tools;
     const detach = (target: string) => runTool(tool, [...LAZILY, target], limitMs);
@@ -197,7 +196,7 @@ async function doing(action: string, work: () => Promise<void>): Promise<void> {
   }
 }
 
-/** Opens the directory at `path`; creates it if it is missing. */
+/** Opens the directory at `path`; creates it if it is missing. Throws `permission_denied` when a user's link leads there. */
 async function openMountPoint(path: string, lanes: Lanes): Promise<PathHandle> {
   const place = await about(path, () => PathHandle.open(path, true, lanes));
   try {
@@ -213,7 +212,7 @@ async function openMountPoint(path: string, lanes: Lanes): Promise<PathHandle> {
   }
 }
 
-/** Rejects anything that mount(8) could take for an option or another type of mount. */
+/** Throws `invalid_argument` for anything that mount(8) could take for an option or for another type of mount. */
 function verify({ nfsTarget, path }: VolumeMount): void {
   if (!/^(\[[\da-fA-F:.%\w]+\]|[^-:/\s][^:/\s]*):\/\S*$/.test(nfsTarget)) {
     throw new EnvdError('invalid_argument', `nfs_target must be host:/path: '${nfsTarget}'`);
@@ -224,8 +223,8 @@ function verify({ nfsTarget, path }: VolumeMount): void {
 }
 
 /**
- * What is mounted at `stage`, at its new place on the mount `parent`. An id of before may be that of another mount: of one
- * that was unmounted meanwhile, also of the same target.
+ * Finds the mount that binding `stage` has made on the mount `parent`. Ids alone do not tell, because the kernel gives the id
+ * of a mount that was unmounted meanwhile to the next one.
  */
 function newMount(before: readonly Mount[], stage: string, parent: number): Mount {
   const content = mountAt(stage)?.content;
@@ -237,7 +236,7 @@ function newMount(before: readonly Mount[], stage: string, parent: number): Moun
   return made;
 }
 
-/** The topmost mount at exactly this path. */
+/** Returns the topmost mount at exactly this path. */
 function mountAt(path: string): Mount | undefined {
   const bytes = bytePath(Buffer.from(path));
   return readMounts().findLast((mount) => mount.path === bytes);

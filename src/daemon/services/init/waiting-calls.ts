@@ -1,24 +1,23 @@
 import { onAbort } from '../../../base/abort.ts';
 import { EnvdError } from '../../../base/errors.ts';
 
-/** The most calls that may wait. */
 const LIMIT = 64;
 
-/** The place of a call that waits. */
+/** The place of a call that waits. Dispose of it when the wait is over. */
 export interface WaitSlot extends Disposable {
-  /** Aborts when the client has gone, and when a newer call has taken the place. */
+  /** Aborts when the client has gone, or when a newer call has taken the place. */
   readonly signal: AbortSignal;
 }
 
 /**
- * A bounded number of waiting calls. A further one displaces the oldest, which is refused: callers who wait in vain
- * cannot lock out one who would be served soon.
+ * Bounds the number of calls that wait. A further call takes the place of the oldest, which is refused, so that callers who
+ * wait in vain cannot lock out one that would be served soon.
  */
 export class WaitingCalls {
-  /** A function for each waiting call that refuses it, the oldest first. */
+  /** Functions that refuse one waiting call each, the oldest first. */
   readonly #waiting = new Set<() => void>();
 
-  /** `gone` aborts when the client disconnects. */
+  /** Gives a place to a call; `gone` aborts when its client disconnects. */
   enter(gone: AbortSignal): WaitSlot {
     const ended = new AbortController();
     const displace = () =>

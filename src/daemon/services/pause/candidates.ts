@@ -1,15 +1,15 @@
 import { dirname } from 'node:path';
 import type { Cgroup } from '../../linux/cgroups/cgroup2.ts';
 
-/** A cgroup that a sweep visits; `keep`: on the allowlist, stays running. */
+/** A cgroup that a sweep visits. With `keep` it stays running. */
 export interface Candidate {
   readonly cgroup: Cgroup;
   readonly keep: boolean;
 }
 
 /**
- * Allowlist of cgroups that a resume depends on, relative to the top of the hierarchy: init, the journal, NFS locking
- * and port mapping (remounting hangs without them), port forwarding.
+ * The cgroups that stay running because a resume depends on them, relative to the top of the hierarchy: init, the journal,
+ * the services of NFS (mounting hangs without them), and port forwarding.
  */
 const RESUME_DEPENDS_ON: readonly string[] = [
   'init.scope',
@@ -22,8 +22,8 @@ const RESUME_DEPENDS_ON: readonly string[] = [
 ];
 
 /**
- * All cgroups below `top`, the workload first. Freezing a cgroup includes its descendants, so the walk descends only
- * into ancestors of cgroups that must keep running: the daemon's own and the allowlist.
+ * Yields the cgroups below `top`, those of the workload first. A freeze of a cgroup includes its descendants, so the walk
+ * descends only into ancestors of cgroups that must keep running: the daemon's own, and those above.
  */
 export function* hierarchyCandidates(
   top: Cgroup,
@@ -45,7 +45,7 @@ export function* hierarchyCandidates(
   }
 }
 
-/** `path` and all its ancestors. */
+/** Returns `path` and all its ancestors. */
 function chainOf(path: string): string[] {
   const parent = dirname(path);
   return parent === path ? [path] : [path, ...chainOf(parent)];

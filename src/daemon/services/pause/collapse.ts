@@ -8,7 +8,7 @@ import { native, type CollapseStatistics as Windows } from '../../linux/system/n
 import { collectGarbage } from '../../linux/system/self.ts';
 
 export interface CollapseStatistics extends Windows {
-  /** The duration of all steps, an integer. */
+  /** The duration of all steps, in whole milliseconds. */
   readonly elapsedMs: number;
 }
 
@@ -19,8 +19,8 @@ export class Collapser {
   readonly #dropCaches: () => void;
 
   /**
-   * `lock` excludes other operations before a pause. `dropCaches` releases what is cached of previous requests, so that
-   * it can be collected.
+   * `lock` excludes other operations before a pause. `dropCaches` lets go of what is cached of earlier requests, so that it
+   * can be collected.
    */
   constructor(lock = new ExclusiveLock(), dropCaches: () => void = () => {}) {
     this.#lock = lock;
@@ -28,9 +28,9 @@ export class Collapser {
   }
 
   /**
-   * Collects garbage once, returns free memory to the kernel, and collapses the rest into huge pages in a pool thread. The order of
-   * the members is that of the wire. Throws `unavailable` while another operation holds the lock, `aborted` when `signal`
-   * aborts.
+   * Collects garbage once, returns free memory to the kernel, and collapses the rest into huge pages in a pool thread. The
+   * order of the result's members is that of the wire. Throws `unavailable` while another operation holds the lock, and the
+   * reason of `signal`.
    */
   async collapse(signal: AbortSignal): Promise<CollapseStatistics> {
     using _ = this.#lock.acquire('collapse');
@@ -38,8 +38,8 @@ export class Collapser {
   }
 
   /**
-   * Collects garbage and returns free memory to the kernel; takes some 20 ms. Does nothing while an operation holds the lock.
-   * @param withCode also drops compiled code, which the next calls compile again
+   * Collects garbage and returns free memory to the kernel, which blocks the event loop for some 20 ms. `withCode` also drops
+   * compiled code, which later calls compile again. Does nothing while an operation holds the lock.
    */
   trim(withCode: boolean): void {
     if (this.#lock.isHeld) return;
@@ -52,7 +52,8 @@ export class Collapser {
   async #collapse(signal: AbortSignal): Promise<CollapseStatistics> {
     const started = monotonicMs();
     this.#dropCaches();
-    // The code of the last calls stays: the first calls after the resume are most likely the same.
+    // Compiled code stays, because the first calls after the resume are most likely the same as the last ones before
+    // it.
     collectGarbage('regular');
     native.trimHeap();
     const { regions, chunks, collapsed, alreadyHuge, skipped } = await collapseHeap(signal);
@@ -63,7 +64,10 @@ export class Collapser {
   }
 }
 
-/** Whether the guest wants huge pages: a collapse ignores that setting. Source: Documentation/admin-guide/mm/transhuge.rst. */
+/**
+ * Returns whether the guest wants huge pages, a setting that the kernel ignores in a collapse. Source:
+ * Documentation/admin-guide/mm/transhuge.rst.
+ */
 async function isAllowed(): Promise<boolean> {
   const setting = await readIfPresent('/sys/kernel/mm/transparent_hugepage/enabled');
   return setting !== null && !setting.includes('[never]');

@@ -5,25 +5,25 @@ import type { ExclusiveLock, SerialQueue } from '../../../base/exclusion.ts';
 import { debug } from '../../../base/program/debug.ts';
 import { Durations } from '../../../base/tally.ts';
 import { freezeFilesystem, thawFilesystem } from '../../linux/system/machine.ts';
-import { FrozenRecord, WATCHDOG_MS, Watchdog } from './recovery.ts';
+import { FrozenRecord, Watchdog } from './recovery.ts';
 import type { WriteGate } from './write-gate.ts';
 
-/** How long a freeze waits for changes in progress, in milliseconds. */
+/** How long a freeze waits for changes that are under way, in milliseconds. */
 const IDLE_LIMIT_MS = 2000;
 
 export interface FilesystemFreezerOptions {
-  /** A directory of the file system to freeze: `/`. */
+  /** A directory of the file system to freeze. */
   readonly path: string;
-  /** Directories that the daemon itself writes to; they must be on other file systems. */
+  /** Directories that the daemon itself writes to. They must be on other file systems. */
   readonly ownDirectories: readonly string[];
-  /** The file from which a restarted daemon learns what is frozen; on another file system. */
+  /** The file, on another file system, from which a later daemon learns what is frozen. */
   readonly recordFile: string;
   /** Excludes other operations before a pause. */
   readonly lock: ExclusiveLock;
-  /** Serialises freezes and thaws: the kernel rejects a thaw during a freeze. */
+  /** Runs one freeze or thaw at a time, because the kernel refuses a thaw during a freeze. */
   readonly queue: SerialQueue;
   readonly gate: WriteGate;
-  /** Called before the file system is frozen and after it was thawed; in between the log must not be written. */
+  /** Called before the file system is frozen and after it was thawed. In between the log must not be written. */
   readonly onFrozen: (frozen: boolean) => void;
   /** Called when the watchdog has thawed, with null or the error of a failed attempt. */
   readonly onWatchdog: (error: unknown) => void;
@@ -31,22 +31,26 @@ export interface FilesystemFreezerOptions {
   readonly onStaleRecord: (error: unknown) => void;
 }
 
-/** Freezes a file system before a pause, without blocking the daemon's own writes; a watchdog thaws it. */
+/**
+ * Freezes a file system before a pause, and stops the daemon's own writes to it. A watchdog thaws it if nobody else does.
+ */
 export class FilesystemFreezer implements Disposable {
   readonly durations = new Durations();
-  /** The number of thaws by the watchdog. */
-  watchdogThaws = 0;
   readonly #options: FilesystemFreezerOptions;
   readonly #record: FrozenRecord;
-  readonly #watchdog = new Watchdog(WATCHDOG_MS, () => void this.#expire());
-  readonly #queue: SerialQueue;
+  readonly #watchdog: Watchdog;
   #frozen = false;
 
   constructor(options: FilesystemFreezerOptions) {
     this.#options = options;
-    this.#queue = options.queue;
+    this.#watchdog = new Watchdog(() => this.release(), options.onWatchdog);
     this.#record = new FrozenRecord(options.recordFile, options.onStaleRecord);
     if (this.#record.read().includes(options.path)) this.#markFrozen();
+  }
+
+  /** The number of thaws by the watchdog. */
+  get watchdogThaws(): number {
+    return this.#watchdog.thaws;
   }
 
   /** Whether this daemon, or a previous one, has frozen the file system and not thawed it. */
@@ -54,37 +58,37 @@ export class FilesystemFreezer implements Disposable {
     return this.#frozen;
   }
 
-  /** Whether `release` may have anything to do: a freeze may be under way. */
+  /** Whether `release` may have anything to do, because the file system is frozen or a freeze may be under way. */
   get mayBeFrozen(): boolean {
-    return this.#frozen || !this.#queue.isIdle;
+    return this.#frozen || !this.#options.queue.isIdle;
   }
 
   /**
-   * Freezes the file system; idempotent. Throws `unavailable` while another operation holds the lock or files are being
-   * changed, `failed_precondition` where the file system cannot be frozen.
+   * Freezes the file system, unless it is frozen already. Throws `unavailable` while another operation holds the lock or
+   * files are being changed, and `failed_precondition` where the file system cannot be frozen.
    */
   async freeze(): Promise<void> {
     using _ = this.#options.lock.acquire('fsfreeze');
-    await this.durations.measure(() => this.#queue.run(() => this.#freeze()));
+    await this.durations.measure(() => this.#options.queue.run(() => this.#freeze()));
   }
 
   /**
-   * Thaws the file system, also if another process has frozen it; idempotent. Throws `unavailable` while another
-   * operation holds the lock.
+   * Thaws the file system, even if another process has frozen it. Throws `unavailable` while another operation holds the
+   * lock.
    */
   async thaw(): Promise<void> {
     using _ = this.#options.lock.acquire('fsthaw');
-    await this.#queue.run(() => this.#thaw());
+    await this.#options.queue.run(() => this.#thaw());
   }
 
-  /** Thaws what this daemon, or a previous one, has frozen, without taking the lock. */
+  /** Thaws the file system if this daemon, or a previous one, has frozen it. Does not take the lock. */
   async release(): Promise<void> {
-    await this.#queue.run(async () => {
+    await this.#options.queue.run(async () => {
       if (this.#frozen) await this.#thaw();
     });
   }
 
-  /** Disarms the watchdog. To be called after the thaw. */
+  /** Disarms the watchdog. Call it after the thaw. */
   [Symbol.dispose](): void {
     this.#watchdog.disarm();
   }
@@ -102,14 +106,14 @@ export class FilesystemFreezer implements Disposable {
     }
   }
 
-  /** Records the freeze, so that after a crash the next daemon knows of it; then stops the daemon's own writes. */
+  /** Records the freeze, so that after a crash the next daemon knows of it. Then stops the daemon's own writes. */
   async #prepare(): Promise<void> {
     const { path, gate, ownDirectories } = this.#options;
     await assertNotOwn(path, ownDirectories);
     this.#record.write([path]);
     gate.shut();
     await gate.whenIdle(IDLE_LIMIT_MS);
-    // The thread pool is FIFO: when this returns, all writes that uploads queued before have started.
+    // The thread pool takes jobs in order, so all writes that uploads have queued were started when this returns.
     await stat(path);
   }
 
@@ -134,20 +138,9 @@ export class FilesystemFreezer implements Disposable {
     if (wasFrozen) this.#options.onFrozen(false);
     this.#record.update([]);
   }
-
-  async #expire(): Promise<void> {
-    try {
-      await this.release();
-      this.watchdogThaws++;
-      this.#options.onWatchdog(null);
-    } catch (error) {
-      this.#watchdog.arm();
-      this.#options.onWatchdog(error);
-    }
-  }
 }
 
-/** Throws if the daemon itself would block on the frozen file system, and could not thaw it. */
+/** Throws `failed_precondition` if the daemon itself would block on the frozen file system, and could not thaw it. */
 async function assertNotOwn(path: string, directories: readonly string[]): Promise<void> {
   const { dev } = await stat(path);
   for (const directory of directories) {
@@ -158,7 +151,7 @@ async function assertNotOwn(path: string, directories: readonly string[]): Promi
   }
 }
 
-/** Device of the directory or its nearest existing ancestor. */
+/** Returns the device of the directory, or of its nearest ancestor that exists. */
 async function deviceOf(directory: string): Promise<number> {
   try {
     return (await stat(directory)).dev;

@@ -6,51 +6,49 @@ import { debug } from '../../../base/program/debug.ts';
 import { Durations } from '../../../base/tally.ts';
 import { Cgroup } from '../../linux/cgroups/cgroup2.ts';
 import { type Candidate, hierarchyCandidates } from './candidates.ts';
-import { FrozenRecord, WATCHDOG_MS, Watchdog } from './recovery.ts';
+import { FrozenRecord, Watchdog } from './recovery.ts';
 import { auditHierarchy, type FreezeAudit, freezeAll, observeFreeze, survey, thawAll } from './sweep.ts';
 
-/** `legacy`: the cgroups `user` and `ptys`; `hierarchy`: all cgroups except the daemon's own and the allowlist. */
+/** `legacy` freezes the cgroups `user` and `ptys`, and `hierarchy` all except the daemon's own and the allowlist. */
 export type FreezeMode = 'legacy' | 'hierarchy';
 
 export const FREEZE_MODES: readonly FreezeMode[] = ['legacy', 'hierarchy'];
 
 /**
- * Counts of a freeze, in the order of the wire.
- * visited = allowlisted + preFrozen + requested + failed; requested = frozen + notFrozen + unobservable.
+ * The counts of a freeze, in the order of the wire. `visited` is the sum of `allowlisted`, `preFrozen`, `requested` and
+ * `failed`; `requested` is the sum of `frozen`, `notFrozen` and `unobservable`.
  */
 export interface FreezeStatistics {
   readonly mode: FreezeMode;
-  /** Cgroups examined, without the descendants of frozen ones. */
+  /** Cgroups that were examined, without the descendants of those that were frozen. */
   readonly visited: number;
-  /** Left running: the daemon's own cgroup, its ancestors, and the allowlist. */
+  /** Cgroups that were left running: the daemon's own, its ancestors, and the allowlist. */
   readonly allowlisted: number;
-  /** Whether there are more cgroups than `maxCgroups`, without those of the workload. */
+  /** Whether there are more than `maxCgroups` cgroups besides those of the workload. */
   readonly truncated: boolean;
-  /** Not touched: the guest itself had frozen them. */
+  /** Cgroups that were not touched because the guest itself had frozen them. */
   readonly preFrozen: number;
-  /** A freeze was requested. */
   readonly requested: number;
   readonly frozen: number;
-  /** Not frozen by the end of the wait. */
+  /** Cgroups that were not frozen at the end of the wait. */
   readonly notFrozen: number;
-  /** Refused by the kernel. */
   readonly failed: number;
-  /** Removed or unreadable before they were seen frozen. */
+  /** Cgroups that were removed or unreadable before they were seen frozen. */
   readonly unobservable: number;
-  /** Time to request the freezes, in whole milliseconds. */
+  /** How long the requests took, in whole milliseconds. */
   readonly sweepMs: number;
-  /** Time to wait until they were frozen, in whole milliseconds. */
+  /** How long the wait took, in whole milliseconds. */
   readonly waitMs: number;
 }
 
 export interface FreezerOptions {
-  /** The cgroups of clients' processes; empty without cgroup v2. */
+  /** The cgroups of clients' processes; there are none without cgroup v2. */
   readonly workload: readonly Cgroup[];
-  /** The root of hierarchy mode and the daemon's own cgroup; null without cgroup v2. */
+  /** The cgroup below which `hierarchy` freezes, and the daemon's own cgroup; null without cgroup v2. */
   readonly hierarchy: { readonly top: Cgroup; readonly own: Cgroup } | null;
-  /** Why the workload cannot be frozen, or null. */
+  /** Why the workload cannot be frozen; null when it can. */
   readonly obstacle: string | null;
-  /** The file from which a restarted daemon learns what is frozen; on a file system that is never frozen. */
+  /** The file from which a later daemon learns what is frozen. It is on a file system that is never frozen. */
   readonly recordFile: string;
   /** Excludes other operations before a pause. */
   readonly lock: ExclusiveLock;
@@ -62,51 +60,56 @@ export interface FreezerOptions {
 
 export interface FreezeRequest {
   readonly mode: FreezeMode;
-  /** Maximum number of cgroups to examine besides those of the workload. */
+  /** The most cgroups to examine, besides those of the workload. */
   readonly maxCgroups: number;
-  /** Maximum wait until all are frozen; 0: their state is read once. */
+  /** How long to wait until all are frozen; with 0 their state is read once. */
   readonly maxWaitMs: number;
 }
 
-/** Cgroups that an audit looks at after a freeze by an earlier daemon. */
+/** The most cgroups that an audit looks at after a freeze by an earlier daemon, whose limit is not known. */
 const RECORDED_MAX = 512;
 
-/** Freezes the workload before a pause and thaws it afterwards; a watchdog thaws it if nobody else does. */
+/** Freezes the workload before a pause, and thaws it after the resume. A watchdog thaws it if nobody else does. */
 export class Freezer implements Disposable {
   readonly durations = new Durations();
-  /** The number of thaws by the watchdog. */
-  watchdogThaws = 0;
   readonly #options: FreezerOptions;
   readonly #record: FrozenRecord;
-  readonly #watchdog = new Watchdog(WATCHDOG_MS, () => this.#expire());
+  readonly #watchdog: Watchdog;
   /** Cgroups that this daemon, or a previous one, has frozen and not thawed, by path. */
   readonly #frozen = new Map<string, Cgroup>();
-  /** How many cgroups a freeze of the hierarchy, which has not been thawed, could visit; null: there is none. */
+  /** The most cgroups that an audit looks at; null when there was no freeze of the hierarchy since the last thaw. */
   #audited: number | null = null;
+  /** The last audit, until the platform has received it. */
   #unreported: FreezeAudit | null = null;
-  /** Ends the wait of a freeze in progress; null: there is none. */
+  /** Ends the wait of a freeze that is under way; null when there is none. */
   #wait: AbortController | null = null;
 
   constructor(options: FreezerOptions) {
     this.#options = options;
+    this.#watchdog = new Watchdog(() => this.thaw(), options.onWatchdog);
     this.#record = new FrozenRecord(options.recordFile, options.onStaleRecord);
     const leftFrozen = options.workload.filter((cgroup) => cgroup.freezeRequested());
     const recorded = this.#record.read().map((path) => new Cgroup(path));
     for (const cgroup of [...leftFrozen, ...recorded]) this.#frozen.set(cgroup.path, cgroup);
-    // Only what is outside of the workload is recorded.
+    // A record means that the hierarchy was frozen, because the workload is not recorded.
     if (recorded.length > 0) this.#audited = Math.max(recorded.length, RECORDED_MAX);
     if (this.active) this.#watchdog.arm();
   }
 
-  /** Whether anything is frozen: starting a process in a frozen cgroup would block. */
+  /** The number of thaws by the watchdog. */
+  get watchdogThaws(): number {
+    return this.#watchdog.thaws;
+  }
+
+  /** Whether anything is frozen. The start of a process in a frozen cgroup would block. */
   get active(): boolean {
     return this.#frozen.size > 0;
   }
 
   /**
-   * Requests the freezes and waits up to `maxWaitMs` until all cgroups are frozen; those that are not by then stay
-   * requested. Throws `failed_precondition` where nothing can be frozen, `unavailable` while another operation holds
-   * the lock, `aborted` when a thaw ends the wait, the reason of `signal` when that does.
+   * Requests the freezes, and waits up to `maxWaitMs` until all cgroups are frozen. The freezes of those that are not frozen
+   * by then stay requested. Throws `failed_precondition` where nothing can be frozen, `unavailable` while another operation
+   * holds the lock, `aborted` when a thaw ends the wait, and the reason of `signal`.
    */
   async freeze(request: FreezeRequest, signal: AbortSignal): Promise<FreezeStatistics> {
     const { lock, obstacle } = this.#options;
@@ -116,8 +119,8 @@ export class Freezer implements Disposable {
   }
 
   /**
-   * Audits the last freeze of the hierarchy; null: there was none. Call it before the thaw; after that the result is
-   * repeated until `reported`.
+   * Audits the last freeze of the hierarchy; returns null when there was none. Call it before the thaw. After the thaw it
+   * returns the same result again, until `reported` is called.
    */
   audit(): FreezeAudit | null {
     if (this.#audited !== null)
@@ -131,7 +134,7 @@ export class Freezer implements Disposable {
   }
 
   /**
-   * Thaws what this daemon, or a previous one that died, has frozen; ends the wait of a freeze in progress. Cgroups
+   * Thaws what this daemon, or a previous one that died, has frozen, and ends the wait of a freeze that is under way. Cgroups
    * that the guest itself has frozen stay frozen. Throws `internal` when a cgroup cannot be thawed.
    */
   thaw(): void {
@@ -148,16 +151,14 @@ export class Freezer implements Disposable {
     throw new EnvdError('internal', text, { cause: first.error });
   }
 
-  /** Thaws everything. */
   [Symbol.dispose](): void {
     this.#watchdog.disarm();
     this.thaw();
-    this.#watchdog.disarm();
   }
 
   async #freeze(request: FreezeRequest, signal: AbortSignal): Promise<FreezeStatistics> {
     const started = monotonicMs();
-    // The workload is always frozen, and does not count.
+    // The cgroups of the workload do not count, because they are always frozen.
     const limit = request.maxCgroups + this.#options.workload.length;
     const isOurs = ({ path }: Cgroup) => this.#frozen.has(path);
     const { targets, ...counts } = survey(this.#candidates(request.mode), limit, isOurs);
@@ -210,7 +211,10 @@ export class Freezer implements Disposable {
     return workload.map((cgroup) => ({ cgroup, keep: false }));
   }
 
-  /** Before they are frozen, so that after a crash the next daemon can thaw. Changes nothing when that fails. */
+  /**
+   * Records cgroups before they are frozen, so that after a crash the next daemon can thaw them. Changes nothing when that
+   * fails.
+   */
   #remember(added: readonly Cgroup[]): void {
     const isRecorded = this.#recorded(added).length > 0;
     if (isRecorded) this.#record.write(this.#recorded([...this.#frozen.values(), ...added]));
@@ -223,27 +227,16 @@ export class Freezer implements Disposable {
     if (cgroups.length > 0) this.#update();
   }
 
-  /** After something has been thawed or forgotten. */
+  /** Updates the watchdog and the record after cgroups were thawed or forgotten. */
   #update(): void {
     if (!this.active) this.#watchdog.disarm();
     this.#record.update(this.#recorded([...this.#frozen.values()]));
   }
 
-  /** Without the workload, whose cgroups a new daemon knows and examines itself. */
+  /** Returns the paths to record. Those of the workload are left out, because a new daemon knows and examines them. */
   #recorded(cgroups: readonly Cgroup[]): string[] {
     const { workload } = this.#options;
     return cgroups.map(({ path }) => path).filter((path) => !workload.some((known) => known.path === path));
-  }
-
-  #expire(): void {
-    try {
-      this.thaw();
-      this.watchdogThaws++;
-      this.#options.onWatchdog(null);
-    } catch (error) {
-      this.#watchdog.arm();
-      this.#options.onWatchdog(error);
-    }
   }
 }
 

@@ -1,22 +1,23 @@
 import type { Collapser } from './collapse.ts';
 
-/** Interval of checks, in milliseconds. */
+/** How often the daemon checks whether it is idle, in milliseconds. */
 const INTERVAL_MS = 5000;
 /**
- * The daemon counts as idle when its main thread takes no more CPU time than this between two checks, in this many in a
- * row. Not by the time that the event loop is active: on a host that is short of CPUs, waiting for one is most of that.
+ * The daemon counts as idle when its main thread has taken at most `IDLE_MS` of CPU time before each of `IDLE_LOOKS` checks
+ * in a row. The activity of the event loop is no measure, because on a host that is short of CPUs most of it is waiting for
+ * one.
  */
 const IDLE_MS = 100;
 const IDLE_LOOKS = 2;
-/** How much work of the main thread makes a collection worthwhile, in milliseconds. */
+/** After how much CPU time of the main thread a collection pays, in milliseconds. */
 const WORTH_MS = 1000;
 
 type Trimmed = Pick<Collapser, 'trim'>;
 
 /**
- * Gives memory back when the daemon has been idle for some 10 s: V8 by itself keeps what it had at its busiest
- * (docs/decisions/014-memory.md). A busy daemon pays nothing, and one that does little is trimmed rarely:
- * only after a second of work in all.
+ * Gives memory back when the daemon was idle for some 10 s, because V8 by itself keeps what it had at its busiest
+ * (docs/decisions/014-memory.md). A busy daemon pays nothing. One that does little is trimmed rarely: after each second of
+ * work.
  */
 export class IdleTrim implements Disposable {
   readonly #collapser: Trimmed;
@@ -25,10 +26,10 @@ export class IdleTrim implements Disposable {
   #previous = workedMs();
   #idleLooks = 0;
   #isFirst = true;
-  /** Work since the last trim. The start alone is worth one. */
+  /** The CPU time since the last trim, in milliseconds. The start alone is worth a trim. */
   #workMs = WORTH_MS;
 
-  /** While `isPaused`, nothing is done or counted: the next thing that happens is a pause, or a resume just was. */
+  /** Nothing is done or counted while `isPaused`, because a pause is about to begin, or a resume has just been. */
   constructor(collapser: Trimmed, isPaused: () => boolean) {
     this.#collapser = collapser;
     this.#isPaused = isPaused;
@@ -48,13 +49,13 @@ export class IdleTrim implements Disposable {
     this.#idleLooks = worked <= IDLE_MS ? this.#idleLooks + 1 : 0;
     if (this.#idleLooks < IDLE_LOOKS || this.#workMs < WORTH_MS) return;
     this.#workMs = 0;
-    // Most code of the start never runs again; that of calls does, and a pause without a collapse may come next.
+    // Most code of the start never runs again, so only the first trim drops code. The code of calls is still needed.
     this.#collapser.trim(this.#isFirst);
     this.#isFirst = false;
   };
 }
 
-/** CPU time of the main thread so far, in milliseconds. */
+/** Returns the CPU time of the main thread so far, in milliseconds. */
 function workedMs(): number {
   const { user, system } = process.threadCpuUsage();
   return (user + system) / 1000;

@@ -1,26 +1,27 @@
-// Undoes a freeze that nobody thaws: a watchdog, and a record for the next daemon.
 import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { EnvdError, isSystemError, messageOf } from '../../../base/errors.ts';
 import { exhaustionOf } from '../../linux/system/errno.ts';
 
-/** Time after which everything frozen is thawed, in milliseconds. */
-export const WATCHDOG_MS = 10 * 60 * 1000;
+/** After how long everything that is frozen is thawed, in milliseconds. */
+const WATCHDOG_MS = 10 * 60 * 1000;
 
-/** Calls `expire` once, `timeoutMs` after it was last armed, unless it is disarmed. */
+/** Thaws `WATCHDOG_MS` after it was last armed, unless it is disarmed; tries again as long as that fails. */
 export class Watchdog {
-  readonly #timeoutMs: number;
-  readonly #expire: () => void;
+  thaws = 0;
+  readonly #thaw: () => void | Promise<void>;
+  readonly #onThaw: (error: unknown) => void;
   #timer: NodeJS.Timeout | null = null;
 
-  constructor(timeoutMs: number, expire: () => void) {
-    this.#timeoutMs = timeoutMs;
-    this.#expire = expire;
+  /** `onThaw` is called after each attempt, with null or the error. */
+  constructor(thaw: () => void | Promise<void>, onThaw: (error: unknown) => void) {
+    this.#thaw = thaw;
+    this.#onThaw = onThaw;
   }
 
   arm(): void {
     this.disarm();
-    this.#timer = setTimeout(this.#expire, this.#timeoutMs);
+    this.#timer = setTimeout(() => void this.#expire(), WATCHDOG_MS);
     this.#timer.unref();
   }
 
@@ -28,26 +29,38 @@ export class Watchdog {
     if (this.#timer) clearTimeout(this.#timer);
     this.#timer = null;
   }
+
+  async #expire(): Promise<void> {
+    try {
+      await this.#thaw();
+      this.thaws++;
+      this.#onThaw(null);
+    } catch (error) {
+      this.arm();
+      this.#onThaw(error);
+    }
+  }
 }
 
 /**
- * A list of frozen paths in a small file on a volatile file system (`/run`), for the next daemon if this one dies
- * between freeze and thaw.
+ * Keeps a list of frozen paths in a small file on a volatile file system (`/run`). The next daemon reads it if this one dies
+ * between a freeze and the thaw.
  */
 export class FrozenRecord {
   readonly #file: string;
   readonly #onStale: (error: unknown) => void;
   /** Whether the file may exist. */
   #isThere = true;
+  /** Whether the last update failed. */
   #isStale = false;
 
-  /** `onStale` is called with the first error of a series that leaves paths in the file that are not frozen any more. */
+  /** `onStale` is called with the first error of a series after which the file has paths that are not frozen any more. */
   constructor(file: string, onStale: (error: unknown) => void) {
     this.#file = file;
     this.#onStale = onStale;
   }
 
-  /** The recorded paths; empty if the file is missing or invalid. */
+  /** Returns the recorded paths; none if the file is missing or invalid. */
   read(): string[] {
     try {
       const paths: unknown = JSON.parse(readFileSync(this.#file, 'utf8'));
@@ -59,8 +72,8 @@ export class FrozenRecord {
   }
 
   /**
-   * Replaces the record atomically, before these paths are frozen. Throws when that fails, as nothing would thaw them after
-   * a crash; the earlier record stays.
+   * Replaces the record atomically. Call it before these paths are frozen. Throws when that fails, because nothing would thaw
+   * the paths after a crash; the earlier record stays then.
    */
   write(paths: readonly string[]): void {
     try {
@@ -71,7 +84,7 @@ export class FrozenRecord {
     }
   }
 
-  /** Replaces the record after a thaw: these paths are left. That must not fail because of the record. */
+  /** Replaces the record after a thaw by the paths that are still frozen. Never throws, because the thaw has succeeded. */
   update(paths: readonly string[]): void {
     try {
       if (paths.length > 0) this.#replace(paths);

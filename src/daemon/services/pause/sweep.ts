@@ -8,13 +8,12 @@ export interface CgroupSurvey {
   readonly allowlisted: number;
   readonly truncated: boolean;
   readonly preFrozen: number;
-  /** Cgroups to freeze. */
   readonly targets: readonly Cgroup[];
 }
 
 /**
- * Classifies at most `maxCgroups` candidates, without changing anything. A cgroup whose freeze is already requested
- * counts as frozen by the guest, unless `isOurs`. One that is removed meanwhile is not counted.
+ * Classifies at most `maxCgroups` candidates, and changes nothing. A cgroup whose freeze was requested before counts as
+ * frozen by the guest, unless `isOurs` is true of it. A cgroup that is removed meanwhile is not counted.
  */
 export function survey(
   candidates: Iterable<Candidate>,
@@ -24,25 +23,21 @@ export function survey(
   const targets: Cgroup[] = [];
   let allowlisted = 0;
   let preFrozen = 0;
+  let truncated = false;
+  const visited = () => allowlisted + preFrozen + targets.length;
   for (const { cgroup, keep } of candidates) {
-    const visited = allowlisted + preFrozen + targets.length;
-    if (visited === maxCgroups) return { visited, allowlisted, truncated: true, preFrozen, targets };
+    truncated = visited() === maxCgroups;
+    if (truncated) break;
     const requested = keep ? false : freezeRequested(cgroup);
     if (requested === null) continue;
     if (keep) allowlisted++;
     else if (requested && !isOurs(cgroup)) preFrozen++;
     else targets.push(cgroup);
   }
-  return {
-    visited: allowlisted + preFrozen + targets.length,
-    allowlisted,
-    truncated: false,
-    preFrozen,
-    targets,
-  };
+  return { visited: visited(), allowlisted, truncated, preFrozen, targets };
 }
 
-/** Null when the cgroup does not exist. */
+/** Returns whether a freeze of the cgroup was requested; null when the cgroup does not exist. */
 function freezeRequested(cgroup: Cgroup): boolean | null {
   try {
     return cgroup.freezeRequested();
@@ -57,12 +52,12 @@ export interface CgroupFailure {
   readonly error: unknown;
 }
 
-/** Requests a freeze of all; returns the failures. A removed cgroup is not a failure. */
+/** Requests a freeze of all cgroups; returns the failures. A cgroup that was removed is no failure. */
 export function freezeAll(cgroups: Iterable<Cgroup>): CgroupFailure[] {
   return failuresOf(cgroups, (cgroup) => cgroup.freeze());
 }
 
-/** Thaws all, continuing after errors; returns the failures. A removed cgroup is not a failure. */
+/** Thaws all cgroups, also after an error; returns the failures. A cgroup that was removed is no failure. */
 export function thawAll(cgroups: Iterable<Cgroup>): CgroupFailure[] {
   return failuresOf(cgroups, (cgroup) => cgroup.thaw());
 }
@@ -81,17 +76,17 @@ function failuresOf(cgroups: Iterable<Cgroup>, change: (cgroup: Cgroup) => void)
 
 export interface Observation {
   readonly frozen: number;
-  /** Not frozen by the end of the wait. */
+  /** The cgroups that were not frozen at the end of the wait. */
   readonly pending: readonly Cgroup[];
   readonly unobservable: number;
 }
 
-/** Polling interval, in milliseconds. Cheaper than epoll on cgroup.events: a hundred processes stop within 10 ms. */
+/** How often the state is read, in milliseconds. A freeze takes a few of them, so epoll on cgroup.events would cost more. */
 const INTERVAL_MS = 1;
 
 /**
- * Reads the state of the cgroups, immediately and then every millisecond, until all are frozen or `maxWaitMs` have
- * passed. Throws the reason of `signal` when it aborts; the freeze stays requested.
+ * Reads the state of the cgroups at once and then every millisecond, until all are frozen or `maxWaitMs` have passed. Throws
+ * the reason of `signal`; the freezes stay requested then.
  */
 export async function observeFreeze(
   cgroups: readonly Cgroup[],
@@ -119,23 +114,26 @@ async function pause(signal: AbortSignal): Promise<void> {
   }
 }
 
-/** The audit of a freeze of the hierarchy: what a look at all cgroups before the thaw found. In the order of the wire. */
+/**
+ * What a look at all cgroups before the thaw found after a freeze of the hierarchy. The order of the members is that of the
+ * wire.
+ */
 export interface FreezeAudit {
-  /** Cgroups looked at, without the descendants of those that a freeze includes. */
+  /** Cgroups that were looked at, without the descendants of those whose freeze includes them. */
   readonly visited: number;
   readonly frozen: number;
-  /** Not frozen and not empty, although they should be: made after the freeze, or thawed. */
+  /** Cgroups with processes that should be frozen and are not, because they were made after the freeze, or thawed. */
   readonly escaped: number;
-  /** Frozen, although they are on the allowlist. */
+  /** Cgroups that are frozen although they are on the allowlist. */
   readonly violations: number;
-  /** Whether there are more cgroups than were looked at. */
+  /** Whether there are cgroups that were not looked at. */
   readonly truncated: boolean;
 }
 
-/** Limit of an audit, in milliseconds: the workload waits for it. */
+/** How long an audit may take, in milliseconds. The workload waits for it. */
 const AUDIT_LIMIT_MS = 25;
 
-/** Looks at no more than `maxCgroups` candidates. One that is removed meanwhile is not counted. */
+/** Looks at no more than `maxCgroups` candidates. A cgroup that is removed meanwhile is not counted. */
 export function auditHierarchy(candidates: Iterable<Candidate>, maxCgroups: number): FreezeAudit {
   const deadline = monotonicMs() + AUDIT_LIMIT_MS;
   const audit = { visited: 0, frozen: 0, escaped: 0, violations: 0, truncated: false };
@@ -151,7 +149,7 @@ export function auditHierarchy(candidates: Iterable<Candidate>, maxCgroups: numb
   return audit;
 }
 
-/** `vanished`: removed or unreadable. */
+/** Returns `vanished` when the cgroup was removed or cannot be read. */
 function stateOf(cgroup: Cgroup): 'frozen' | 'running' | 'vanished' {
   try {
     return cgroup.isFrozen() ? 'frozen' : 'running';

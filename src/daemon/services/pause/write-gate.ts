@@ -2,8 +2,8 @@ import { within } from '../../../base/abort.ts';
 import { EnvdError } from '../../../base/errors.ts';
 
 /**
- * Gate for the daemon's own changes to files. While it is shut, new changes are rejected and those in progress wait, so
- * that no thread of the daemon blocks in a write to a frozen file system.
+ * Admits the daemon's own changes to files. While the gate is shut, new changes are refused and those under way wait, so that
+ * no thread of the daemon blocks in a write to a frozen file system.
  */
 export class WriteGate {
   #inside = 0;
@@ -28,8 +28,8 @@ export class WriteGate {
   }
 
   /**
-   * Runs one step of a change that waits for its client between its steps; while the gate is shut, waits first. A slow
-   * client therefore does not delay a freeze, and its data waits for the thaw.
+   * Runs one step of a change that waits for its client between its steps. While the gate is shut, it waits before the step.
+   * So a slow client does not delay a freeze, and its data wait for the thaw.
    */
   async inside<T>(step: () => Promise<T>): Promise<T> {
     while (this.#opened) await this.#opened.promise;
@@ -42,8 +42,8 @@ export class WriteGate {
   }
 
   /**
-   * The items of `source`, for a change inside the gate: leaves the gate while waiting for an item and enters it again
-   * afterwards.
+   * Yields the items of `source` to a change inside the gate. It leaves the gate while it waits for an item, and enters it
+   * again when the item is there.
    */
   async *outside<T>(source: AsyncIterable<T>): AsyncGenerator<T> {
     const items = source[Symbol.asyncIterator]();
@@ -59,8 +59,8 @@ export class WriteGate {
   }
 
   /**
-   * Runs a step that begins while its change is inside the gate, and may end after it has left. It does not wait for
-   * the gate: the change may itself be waiting for the step.
+   * Runs a step that begins while its change is inside the gate, and may end after the change has left. It does not wait for
+   * the gate, because the change may be waiting for the step.
    */
   async beside<T>(step: () => Promise<T>): Promise<T> {
     this.#inside++;

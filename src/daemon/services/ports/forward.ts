@@ -1,26 +1,29 @@
-import { connect, createServer, type Server, type Socket } from 'node:net';
-import { resetSocket } from '../../linux/network/connection.ts';
-import { Relay, type RelayPipes } from '../../linux/network/relay.ts';
+import { closeSync } from 'node:fs';
+import { CLOSE, READABLE } from '../../linux/lanes/readiness.ts';
+import { Relay, type RelayPipes, resetConnection } from '../../linux/network/relay.ts';
 import { native } from '../../linux/system/native.ts';
 
 /** The most connections of all forwards together. */
 const MOST_CONNECTIONS = 2000;
+/** The most connections that one forward accepts in a turn of the event loop. */
+const MOST_AT_ONCE = 64;
+/** How long a forward waits after an error of accept(2), such as EMFILE, in milliseconds. */
+const RETRY_MS = 100;
 
 /**
- * Limits the connections of all forwards together. The listeners of one user get as many as they leave free: 1,000 for
- * the first user, 500 for a second, 250 for a third.
+ * Limits the connections of all forwards together. The listeners of one user get as many as they leave free: 1,000 for the
+ * first user, 500 for a second, 250 for a third.
  */
 export class ForwardPlaces {
   accepted = 0;
   refused = 0;
   readonly #ofUsers = new Map<number, number>();
 
-  /** The number of connections now. */
   get open(): number {
     return [...this.#ofUsers.values()].reduce((sum, count) => sum + count, 0);
   }
 
-  /** Takes a place; false, and counted as refused, when none is free for a listener of this user. */
+  /** Takes a place; returns false, and counts a refusal, when none is free for a listener of this user. */
   take(uid: number): boolean {
     const own = this.#ofUsers.get(uid) ?? 0;
     const isFree = own < MOST_CONNECTIONS - this.open;
@@ -36,7 +39,7 @@ export class ForwardPlaces {
   }
 }
 
-/** A localhost listener. */
+/** A socket of the guest that listens on a loopback address. */
 export interface Listener {
   readonly port: number;
   /** `127.0.0.1` or `::1`. */
@@ -46,100 +49,83 @@ export interface Listener {
 }
 
 /**
- * Listens on one port of the guest's address, and connects each client to the same port of a loopback address. Half-closes
+ * Accepts connections at the guest's address, and relays each to the same port of a loopback address. Ends of one direction
  * and resets are passed on.
  */
 export class Forward implements Disposable {
   readonly listener: Listener;
-  readonly #server: Server;
+  /** The socket that listens at the guest's address. It belongs to this object, and is open until `close`. */
+  readonly descriptor: number;
   readonly #places: ForwardPlaces;
   readonly #pipes: RelayPipes;
-  readonly #clients = new Set<Socket>();
-  #descriptor = -1;
+  readonly #relays = new Set<Relay>();
+  readonly #wait: (events: number) => void;
+  #isListening = true;
 
-  constructor(listener: Listener, places: ForwardPlaces, pipes: RelayPipes) {
+  /** Throws epoll_ctl(2)'s errors; `descriptor` is closed then. */
+  constructor(listener: Listener, descriptor: number, places: ForwardPlaces, pipes: RelayPipes) {
     this.listener = listener;
+    this.descriptor = descriptor;
     this.#places = places;
     this.#pipes = pipes;
-    // Node reads from no socket.
-    const options = { allowHalfOpen: true, noDelay: true, pauseOnConnect: true };
-    this.#server = createServer(options, (client) => this.#accept(client));
+    using failed = new DisposableStack();
+    failed.defer(() => closeSync(descriptor));
+    this.#wait = native.pollDescriptor(descriptor, () => this.#accept());
+    this.#wait(READABLE);
+    failed.move();
   }
 
   get connections(): number {
-    return this.#clients.size;
+    return this.#relays.size;
   }
 
-  /**
-   * Listens on the port of a numeric address, or on a socket that already does. Throws EADDRINUSE when somebody else listens there,
-   * EADDRNOTAVAIL without the address.
-   */
-  async listen(
-    at: { readonly host: string; readonly port: number } | { readonly fd: number },
-  ): Promise<void> {
-    // Node does not tell the descriptor of a socket that it has opened itself.
-    this.#descriptor = 'fd' in at ? at.fd : native.listenAt(at.host, String(at.port), false);
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
-    // Later errors, of accept(2), end one connection and not the forward.
-    this.#server.on('error', reject);
-    this.#server.listen({ fd: this.#descriptor }, resolve).unref();
-    await promise;
-  }
-
-  get isListening(): boolean {
-    return this.#server.listening;
-  }
-
-  /** The descriptor of the listening socket, which stays this object's; valid while it listens. */
-  get descriptor(): number {
-    return this.#descriptor;
-  }
-
-  /** Stops listening; connections go on until they end. */
+  /** Stops listening. Connections go on until they end. */
   close(): void {
-    this.#server.close();
+    if (!this.#isListening) return;
+    this.#isListening = false;
+    this.#wait(CLOSE);
+    closeSync(this.descriptor);
   }
 
-  /** Ends all connections, too. */
+  /** Stops listening and resets all connections. */
   [Symbol.dispose](): void {
     this.close();
-    for (const client of this.#clients) resetSocket(client);
+    for (const relay of this.#relays) relay[Symbol.dispose]();
   }
 
-  #accept(client: Socket): void {
-    const { port, target: host, uid } = this.listener;
+  #accept(): void {
+    try {
+      for (let count = 0; count < MOST_AT_ONCE; count++) {
+        const client = native.acceptConnection(this.descriptor);
+        if (client === null) return;
+        this.#relay(client);
+      }
+    } catch {
+      // The connections stay in the queue, so waiting for them would call back at once, forever.
+      this.#wait(0);
+      setTimeout(() => this.#isListening && this.#wait(READABLE), RETRY_MS).unref();
+    }
+  }
+
+  #relay(client: number): void {
+    const { port, target, uid } = this.listener;
     if (!this.#places.take(uid)) {
-      resetSocket(client.on('error', () => {}));
+      resetConnection(client);
       return;
     }
-    this.#clients.add(client);
-    const target = connect({ port, host, allowHalfOpen: true, noDelay: true }).pause();
-    target.once('close', () => {
-      this.#places.giveBack(uid);
-      this.#clients.delete(client);
-    });
-    // They must not keep a stopping daemon alive.
-    client.unref();
-    target.unref();
-    join(client, target, this.#pipes);
-  }
-}
-
-/** Relays between them once the target is connected; one that closes before resets the other. */
-function join(client: Socket, target: Socket, pipes: RelayPipes): void {
-  let relay: Relay | null = null;
-  const end = () => {
-    if (relay) return relay[Symbol.dispose]();
-    resetSocket(client);
-    resetSocket(target);
-  };
-  for (const socket of [client, target]) socket.on('error', () => {}).once('close', end);
-  target.once('connect', () => {
-    if (client.destroyed) return;
+    using failed = new DisposableStack();
+    failed.defer(() => this.#places.giveBack(uid));
+    failed.adopt(client, resetConnection);
     try {
-      relay = new Relay(client, target, pipes);
+      const server = failed.adopt(native.connectTo(target, String(port)), resetConnection);
+      const relay = new Relay(client, server, this.#pipes, () => {
+        this.#places.giveBack(uid);
+        this.#relays.delete(relay);
+      });
+      this.#relays.add(relay);
+      failed.move();
     } catch {
-      end();
+      // Nobody listens any more, or there are no more descriptors: the client is reset.
     }
-  });
+  }
 }

@@ -3,41 +3,44 @@ import { debug } from '../../../base/program/debug.ts';
 import { Repeated } from '../../../base/repeated.ts';
 import { eachListeningSocket, type ListeningSockets } from '../../linux/network/listening-sockets.ts';
 import { RelayPipes } from '../../linux/network/relay.ts';
+import { native } from '../../linux/system/native.ts';
 import { Forward, ForwardPlaces, type Listener } from './forward.ts';
 import { isSameListener, type Latecomer, PortOwners } from './port-owners.ts';
 import { fairShares } from './shares.ts';
 
-/** How often the listening sockets are read, in milliseconds. */
+/** How often the listening sockets are read, in milliseconds, unless that would take more than `MOST_SHARE`. */
 const INTERVAL_MS = 700;
-/** After this many reads the guest's address is read again, and ports that could not be listened on are tried again. */
+/** After how many reads the guest's address is read again, and ports that could not be listened on are tried again. */
 const SLOW = 10;
-/** Reading may take this share of a core. */
+/** The share of a core that reading may take. */
 const MOST_SHARE = 0.05;
 /** The most ports that are added after one read. */
 const MAX_NEW = 128;
-/** The port of rpcbind, which NFS mounts in the guest use. It is at localhost so that it cannot be reached from outside. */
+/**
+ * The port of rpcbind, which NFS mounts in the guest use. It listens at localhost so that it cannot be reached from outside.
+ */
 const PRIVATE_PORT = 111;
 /** The most ports that a log line names. */
 const MAX_NAMED = 16;
 
 export interface ForwardsOptions {
-  /** Most ports that are forwarded at the same time. */
+  /** The most ports that are forwarded at the same time. */
   readonly maxPorts: number;
-  /** Reads the listening sockets, with those at `address`. */
+  /** Reads the listening sockets, including those at `address`. */
   read(address: string): Promise<ListeningSockets>;
-  /** The guest's IPv4 address to listen on; null: there is none. */
+  /** Resolves with the guest's IPv4 address to listen on; null when there is none. */
   address(): Promise<string | null>;
-  /** The daemon's port, which is never forwarded. */
+  /** Returns the daemon's port, which is never forwarded. */
   ownPort(): number;
-  /** While true, nothing is read or changed. */
+  /** While it returns true, nothing is read or changed. */
   isPaused(): boolean;
-  /** Called with the ports that were added and removed. */
+  /** Called with the ports whose forwards were opened and closed. */
   onChange(change: { readonly opened: readonly number[]; readonly closed: readonly number[] }): void;
-  /** Called with listeners that are not forwarded because another user's has their port. */
+  /** Called with listeners that are not forwarded, because another user's listener has their port. */
   onLatecomers(latecomers: readonly Latecomer[]): void;
   /** Called with the first error of a series. */
   onFailure(error: unknown): void;
-  /** What an earlier program of this process has handed over; its descriptors become this object's. */
+  /** The state that an earlier program of this process has handed over. Its descriptors become this object's. */
   readonly earlier?: ForwardsState | undefined;
 }
 
@@ -47,15 +50,12 @@ export interface ForwardsState {
   readonly forwards: readonly (Listener & { readonly descriptor: number })[];
 }
 
-/** A forwarded port. */
 export interface ForwardedPort extends Pick<Listener, 'port' | 'target'> {
-  /** Connections that are open now. */
   readonly connections: number;
 }
 
 /**
- * Makes ports that are listened on at 127.0.0.1 or ::1 alone reachable at the guest's address
- * (docs/decisions/023-localhost-listeners.md).
+ * Makes ports of listeners at 127.0.0.1 or ::1 reachable at the guest's address (docs/decisions/023-localhost-listeners.md).
  */
 export class Forwards implements Disposable {
   readonly places = new ForwardPlaces();
@@ -64,9 +64,9 @@ export class Forwards implements Disposable {
   readonly #looking: Repeated;
   readonly #forwards = new Map<number, Forward>();
   readonly #owners: PortOwners;
-  /** Sockets of an earlier program that listen on the port at `#address`, until a forward of this one goes on with it. */
+  /** Sockets of an earlier program that listen at `#address`, by port, until a forward of this program takes them. */
   readonly #inherited = new Map<number, number>();
-  /** Ports that could not be listened on: taken by somebody else, or refused. */
+  /** Ports that could not be listened on, because somebody else has them or the kernel refused. */
   readonly #failed = new Set<number>();
   #address: string | null = null;
   #previous: ListeningSockets | null = null;
@@ -79,27 +79,26 @@ export class Forwards implements Disposable {
     this.#address = address;
     this.#owners = new PortOwners(forwards);
     for (const { port, descriptor } of forwards) this.#inherited.set(port, descriptor);
-    // Waits first: the daemon is still starting.
+    // The first look waits, too, because the daemon is still starting.
     this.#looking = new Repeated(INTERVAL_MS, () => this.look());
   }
 
-  /** The guest's address; null: unknown, and nothing is forwarded. */
+  /** The guest's address; null while it is unknown and nothing is forwarded. */
   get address(): string | null {
     return this.#address;
   }
 
-  /** The number of forwarded ports. */
   get size(): number {
     return this.#forwards.size;
   }
 
-  /** For a later program of this process; descriptors stay this object's. */
+  /** Returns the state for a later program of this process. Descriptors stay this object's. */
   handOver(): ForwardsState {
-    const forwards = [...this.#forwards.values()].filter(({ isListening }) => isListening);
-    return {
-      address: this.#address,
-      forwards: forwards.map(({ listener, descriptor }) => ({ ...listener, descriptor })),
-    };
+    const forwards = Array.from(this.#forwards.values(), ({ listener, descriptor }) => ({
+      ...listener,
+      descriptor,
+    }));
+    return { address: this.#address, forwards };
   }
 
   list(): ForwardedPort[] {
@@ -110,7 +109,7 @@ export class Forwards implements Disposable {
     return ports.sort((a, b) => a.port - b.port);
   }
 
-  /** Does now what it does at intervals. Resolves with the time until the next one, in milliseconds. */
+  /** Does now what is done at intervals. Resolves with the time until it is to be done next, in milliseconds. */
   async look(): Promise<number> {
     if (this.#options.isPaused()) return INTERVAL_MS;
     const before = process.threadCpuUsage();
@@ -139,7 +138,7 @@ export class Forwards implements Disposable {
       this.#moveTo(await this.#options.address());
       this.#failed.clear();
     }
-    // A freeze may have begun meanwhile.
+    // A freeze may have begun while the address was read.
     if (this.#address === null || this.#options.isPaused()) return;
     const found = await this.#options.read(this.#address);
     if (this.#looking.isOver || this.#options.isPaused()) return;
@@ -150,7 +149,7 @@ export class Forwards implements Disposable {
     const chosen = this.#chosen(this.#wanted(found));
     const closed = this.#closeUnless(chosen);
     this.#closeInherited(chosen);
-    const opened = await this.#open(this.#new(chosen), this.#address);
+    const opened = this.#open(this.#new(chosen), this.#address);
     if (opened.length + closed.length === 0) return;
     const { onChange } = this.#options;
     onChange({ opened: opened.slice(0, MAX_NAMED), closed: closed.slice(0, MAX_NAMED) });
@@ -174,8 +173,9 @@ export class Forwards implements Disposable {
   }
 
   /**
-   * Listeners whose port nobody else uses at an address that we would listen on. A port that is forwarded stays so: a stranger
-   * can listen at all addresses of IPv6, and would get the port at the guest's address as soon as it is given up.
+   * Returns listeners whose port nobody else uses at an address that the forward would listen on. A port that is forwarded
+   * stays so: a stranger can listen at all addresses of IPv6, and would get the port at the guest's address as soon as it is
+   * free.
    */
   #wanted(found: ListeningSockets): Listener[] {
     const taken = new Set<number>();
@@ -187,7 +187,7 @@ export class Forwards implements Disposable {
     return [...this.#owners.listeners].filter(({ port }) => !taken.has(port));
   }
 
-  /** The listeners within the limit and their users' shares; those already forwarded come first. */
+  /** Chooses listeners within the limit and the shares of their users. Those that are forwarded already come first. */
   #chosen(wanted: readonly Listener[]): Map<number, Listener> {
     const { forwarded = [], others = [] } = Object.groupBy(wanted, (listener) =>
       isSameListener(listener, this.#forwards.get(listener.port)?.listener) ? 'forwarded' : 'others',
@@ -207,34 +207,31 @@ export class Forwards implements Disposable {
     return gone.map(({ listener }) => listener.port);
   }
 
-  /** The listeners to forward now. */
+  /** Returns the listeners to open forwards for. */
   #new(chosen: ReadonlyMap<number, Listener>): Listener[] {
     const found = [...chosen.values()].filter(
       ({ port }) => !this.#forwards.has(port) && !this.#failed.has(port),
     );
-    // The rest follows after the next read.
+    // The rest follows after the next read, which must not count as unchanged.
     if (found.length > MAX_NEW) this.#previous = null;
     return found.slice(0, MAX_NEW);
   }
 
-  async #open(listeners: readonly Listener[], address: string): Promise<number[]> {
-    const opening = listeners.map(async (listener) => {
+  /** Opens forwards; returns the ports that could be listened on. */
+  #open(listeners: readonly Listener[], address: string): number[] {
+    return listeners.flatMap((listener) => {
       const { port } = listener;
-      const forward = new Forward(listener, this.places, this.#pipes);
-      this.#forwards.set(port, forward);
-      const fd = this.#inherited.get(port);
+      const inherited = this.#inherited.get(port);
       this.#inherited.delete(port);
       try {
-        await forward.listen(fd === undefined ? { host: address, port } : { fd });
+        const descriptor = inherited ?? native.listenAt(address, String(port), false);
+        this.#forwards.set(port, new Forward(listener, descriptor, this.places, this.#pipes));
         return [port];
       } catch {
-        forward.close();
-        this.#forwards.delete(port);
         this.#failed.add(port);
         return [];
       }
     });
-    return (await Promise.all(opening)).flat();
   }
 }
 

@@ -1,7 +1,7 @@
 import { eachListeningSocket, type ListeningSockets } from '../../linux/network/listening-sockets.ts';
 import type { Listener } from './forward.ts';
 
-/** A listener at a port that belongs to another user's listener. */
+/** A user who listens at a port that belongs to another user's listener. */
 export interface Latecomer {
   readonly port: number;
   readonly user: number;
@@ -10,25 +10,24 @@ export interface Latecomer {
 }
 
 /**
- * Decides to which listener a port is forwarded: whoever listens at it first, at either loopback address, keeps it until he
- * listens no more. Otherwise a stranger could take over the port of another user by listening at the other address.
+ * Decides to which listener a port is forwarded. The user who listens at it first, at either loopback address, keeps it until
+ * he listens no more. Otherwise a stranger could take over another user's port by listening at the other address.
  */
 export class PortOwners {
   #owners = new Map<number, Listener>();
-  /** The users that are known to have come later, by port and user. */
+  /** The users who are known to have come later, by port and user. */
   #latecomers = new Map<string, Latecomer>();
 
-  /** `earlier`: the owners that an earlier program of this process has found. */
+  /** `earlier` are the owners that an earlier program of this process has found. */
   constructor(earlier: Iterable<Listener> = []) {
     for (const listener of earlier) this.#owners.set(listener.port, listener);
   }
 
-  /** The owner of each port. */
   get listeners(): Iterable<Listener> {
     return this.#owners.values();
   }
 
-  /** Takes what listens now. Returns the users who were not there before and came too late. */
+  /** Updates the owners. Returns the users who have come too late and were not returned before. */
   update(found: ListeningSockets): readonly Latecomer[] {
     const owners = new Map<number, Listener & { readonly inode: number }>();
     const latecomers = new Map<string, Latecomer>();
@@ -49,7 +48,9 @@ export class PortOwners {
     return [...latecomers].flatMap(([key, latecomer]) => (known.has(key) ? [] : [latecomer]));
   }
 
-  /** Of two that are seen for the first time, the one whose socket was made first, as far as inodes tell. */
+  /**
+   * Returns whether `one` comes first. Of two that are new, the one whose socket has the lower inode was probably made first.
+   */
   #precedes(one: Listener & { readonly inode: number }, other: typeof one): boolean {
     const owner = this.#owners.get(one.port);
     if (owner && isSameListener(owner, one)) return true;
@@ -58,7 +59,7 @@ export class PortOwners {
   }
 }
 
-/** A group of sockets (SO_REUSEPORT), or a server that starts again between two reads, is one listener. */
+/** Returns whether two are one listener, such as a group of sockets (SO_REUSEPORT), or a server that was started again. */
 export function isSameListener(one: Listener, other: Listener | undefined): boolean {
   return one.port === other?.port && one.target === other.target && one.uid === other.uid;
 }

@@ -5,15 +5,15 @@ import { LocalWatch } from './local/local-watch.ts';
 import type { NetworkProcesses } from './network/process.ts';
 import type { WatchRoot } from './root.ts';
 
-/** What all observers share. */
+/** The means of observation that all observers share. */
 export interface Engines {
   readonly kernel: KernelWatches;
   readonly processes: NetworkProcesses;
 }
 
 /**
- * Observes a directory, and the network file systems mounted below it; tells `sink` what changes until it is disposed of.
- * Resolves when everything is watched. Throws as `LocalWatch.start` and `NetworkProcess.watch` do.
+ * Observes a directory and the network file systems mounted below it. `sink` gets the changes until the result is disposed
+ * of. Resolves when everything is watched. Throws what `LocalWatch.start` and `NetworkProcess.watch` throw.
  */
 export async function observeDirectory(
   { kernel, processes }: Engines,
@@ -34,12 +34,12 @@ export async function observeDirectory(
   const excluded = new Set([...root.networkMounts, ...root.excluded]);
   const enters = (each: BytePath) => !excluded.has(each);
   observers.use(await LocalWatch.start({ kernel, ground: root, recursive, enters, sink }, signal));
-  // A mount has failed meanwhile.
+  // A mount may have failed while the others were being started.
   for (const failure of failures) throw failure;
   return observers.move();
 }
 
-/** Passes on the changes of the network mount at `prefix`, below the watched directory. */
+/** Returns a sink for the network mount at `prefix`, which is relative to the watched directory. */
 function sinkBelow(prefix: BytePath, sink: WatchSink, failures: Error[]): WatchSink {
   return {
     push(change) {
@@ -52,12 +52,12 @@ function sinkBelow(prefix: BytePath, sink: WatchSink, failures: Error[]): WatchS
           movedFrom: movedFrom && joinBytes(prefix, movedFrom),
         });
       } else if (type === 'chmod') {
-        // Other changes of the mount point are dropped: the directory still exists after the unmount.
+        // A removal or a rename is dropped, because after the unmount the directory below the mount is still there.
         sink.push({ ...change, name: prefix });
       }
     },
     end(error) {
-      // Without an error it has been unmounted, and the directory is observed anew.
+      // Without an error the mount was unmounted, and `PathWatch` observes the directory anew.
       if (!error) return;
       failures.push(error);
       sink.end(error);

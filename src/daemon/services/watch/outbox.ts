@@ -7,23 +7,24 @@ import {
   type WatchSink,
 } from './local/event.ts';
 
-/** Maximum number of events taken at once, and the bytes of their names and paths after which no more are taken. */
+/** The most events that are taken at once, and the bytes of names and paths after which no more are taken. */
 const BATCH = 1024;
 const BATCH_BYTES = 64 * 1024;
-/** Maximum size of the events queued for one reader, in bytes. */
+/** The most bytes of events that wait for one reader. */
 const MAX_WAITING = 8 * 1024 * 1024;
-/** Maximum size of the events queued for all readers together, in bytes. */
+/** The most bytes of events that wait for all readers together. */
 const MAX_WAITING_TOGETHER = 32 * 1024 * 1024;
-/** What V8 needs for a queued event and for a directory's entry in the map, in bytes, besides the characters of the names. */
+/**
+ * The bytes that V8 needs for a queued event, and for a directory's entry in the map, besides the characters of the names.
+ */
 const EVENT_BYTES = 112;
 const DIRECTORY_BYTES = 160;
-/** The number of events that `rescan` may leave. */
+/** `rescan` leaves up to this many events, so an outbox of that size cannot be reduced any further. */
 const LEAST = 2;
 
-/** A directory of queued events, which share its path. */
+/** A directory whose path is shared by the queued events of its entries. */
 interface Shared {
   readonly path: BytePath;
-  /** The number of queued events that refer to it. */
   events: number;
 }
 
@@ -34,19 +35,19 @@ interface Waiting {
   readonly movedFrom: BytePath | null;
 }
 
-/** Bounds the bytes of all outboxes together: beyond the limit the largest outbox is reduced to one `rescan`. */
+/** Bounds the bytes of all outboxes together: beyond the limit it reduces the largest outbox to one `rescan`. */
 export class Backlog {
   readonly #limit: number;
   readonly #outboxes = new Set<Outbox>();
   #bytes = 0;
-  /** Number of `rescan` events that readers have taken. */
+  /** The number of `rescan` events that readers have taken. */
   rescans = 0;
 
   constructor(limit = MAX_WAITING_TOGETHER) {
     this.#limit = limit;
   }
 
-  /** Size of the events in all outboxes, in bytes. */
+  /** The bytes of the events in all outboxes. */
   get bytes(): number {
     return this.#bytes;
   }
@@ -68,7 +69,7 @@ export class Backlog {
   }
 }
 
-/** The queue of events of one watch. When it overflows it is replaced by one `rescan`. */
+/** Queues the events of one watch. When it overflows, one `rescan` replaces all of them. */
 export class Outbox implements WatchSink, Disposable {
   readonly #root: string;
   readonly #backlog: Backlog;
@@ -80,7 +81,7 @@ export class Outbox implements WatchSink, Disposable {
   #ended = false;
   #wake: (() => void) | null = null;
 
-  /** `root`: the path of the watch as requested; `limit`: the largest size of the queued events, in bytes. */
+  /** `root` is the path of the watch as requested, and `limit` the most bytes of queued events. */
   constructor(root: string, backlog: Backlog, limit = MAX_WAITING) {
     this.#root = root;
     this.#backlog = backlog;
@@ -88,12 +89,11 @@ export class Outbox implements WatchSink, Disposable {
     backlog.add(this);
   }
 
-  /** Number of queued events. */
   get size(): number {
     return this.#waiting.length;
   }
 
-  /** Size of the queued events, in bytes. */
+  /** The bytes of the queued events. */
   get bytes(): number {
     return this.#bytes;
   }
@@ -104,7 +104,7 @@ export class Outbox implements WatchSink, Disposable {
     this.#add(change);
   }
 
-  /** Replaces all queued events by one `rescan`; the last one, which says how the watch ended, stays. */
+  /** Replaces all queued events by one `rescan`, except for the last one if it says how the watch ended. */
   rescan(): void {
     const last = this.#ended ? this.#waiting.at(-1) : undefined;
     this.#clear();
@@ -112,7 +112,7 @@ export class Outbox implements WatchSink, Disposable {
     if (last?.name === '.') this.#add(rootChange(last.type));
   }
 
-  /** Ends the queue: queued events can still be taken, then `error` is thrown. */
+  /** Ends the queue. Queued events can still be taken; after them `take` throws `error`, if there is one. */
   end(error: Error | null = null): void {
     if (this.#ended) return;
     this.#ended = true;
@@ -121,8 +121,8 @@ export class Outbox implements WatchSink, Disposable {
   }
 
   /**
-   * Takes the queued events: at most `most`, and no more after 64 KiB of names and paths. Null when there are none and
-   * the queue has ended; then throws the error that ended it, if there was one.
+   * Takes at most `most` queued events, and no more after 64 KiB of names and paths. When there are none and the queue has
+   * ended, it returns null, or throws the error that ended the queue.
    */
   take(most = BATCH): WatchEvent[] | null {
     if (this.size === 0 && this.#ended) {
@@ -144,7 +144,7 @@ export class Outbox implements WatchSink, Disposable {
     return events;
   }
 
-  /** Waits for events and takes them as `take` does. */
+  /** Waits for events, and takes them as `take` does. */
   async next(most = BATCH): Promise<WatchEvent[] | null> {
     while (this.size === 0 && !this.#ended) {
       const { promise, resolve } = Promise.withResolvers<void>();
@@ -171,7 +171,7 @@ export class Outbox implements WatchSink, Disposable {
     this.#wakeReader();
   }
 
-  /** Returns the bytes that the queue no longer needs without this event. */
+  /** Returns the bytes that are free once the event has left the queue. */
   #release(waiting: Waiting): number {
     const { directory } = waiting;
     if (--directory.events > 0) return bytesOf(waiting);

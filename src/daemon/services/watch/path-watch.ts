@@ -9,35 +9,33 @@ export interface PathWatchOptions {
   readonly recursive: boolean;
   readonly outbox: Outbox;
   readonly mounts: MountTable;
-  /** Starts an observer; resolves when it observes everything. */
+  /** Starts an observer, and resolves when it observes everything. */
   readonly observe: (root: WatchRoot, sink: WatchSink, signal?: AbortSignal) => Promise<Disposable>;
   /** Finds the root again when mounts have changed. */
   readonly findAgain: (root: WatchRoot) => Promise<WatchRoot>;
 }
 
 /**
- * A watch of what is visible at a path. When a mount has covered or uncovered something there, a new observer is started;
- * once it is live it replaces the other one, and the reader gets `rescan`.
+ * Watches what is visible at a path. When a mount has covered or uncovered something there, it starts a new observer. Once
+ * that is live it replaces the other one, and the reader gets `rescan`.
  */
 export class PathWatch implements Disposable {
   readonly #options: PathWatchOptions;
   readonly #closing = new AbortController();
   #root: WatchRoot;
-  /** The mounts with which `#root` was last known to be what is visible at the path. */
+  /** The mounts at the time when `#root` was last known to be what is visible at the path. */
   #mounts: readonly Mount[];
   #current: Observation;
-  /** Whether an observer is being started. */
   #isStarting = true;
 
   private constructor(options: PathWatchOptions) {
     this.#options = options;
     this.#root = options.root;
     this.#mounts = options.root.mounts;
-    // What the first observer tells is passed on from the start.
     this.#current = this.#newObservation(true);
   }
 
-  /** Resolves when everything is watched. Throws what the start of the observer throws. */
+  /** Starts a watch, and resolves when everything is watched. Throws what `observe` throws. */
   static async start(options: PathWatchOptions, signal?: AbortSignal): Promise<PathWatch> {
     const watch = new PathWatch(options);
     try {
@@ -50,10 +48,11 @@ export class PathWatch implements Disposable {
     }
   }
 
-  /** Goes on after a change of the mounts, which have just been read, or the end of the observer. */
+  /** Call it when the mount table has been read again. It replaces the observer, or ends the watch, if that is needed. */
   check(): void {
     if (this.#isStarting || this.#isOver) return;
-    // An unmount ends the observer of what was mounted, before or after the mounts are known to have changed.
+    // An unmount ends the observer of what was mounted. The news of either may come first, so the mounts are looked at
+    // first.
     if (this.#isRemounted()) void this.#replace();
     else if (this.#current.outcome) this.#end(this.#current.outcome);
   }
@@ -89,7 +88,7 @@ export class PathWatch implements Disposable {
   async #replace(): Promise<void> {
     const { findAgain, outbox } = this.#options;
     this.#isStarting = true;
-    // What it tells before it replaces the other one precedes the `rescan`, which covers it.
+    // Its changes are dropped until it replaces the other observer, because the `rescan` that follows covers them.
     const next = this.#newObservation(false);
     try {
       this.#root = await findAgain(this.#root);
@@ -123,10 +122,9 @@ export class PathWatch implements Disposable {
   }
 }
 
-/** How an observer has ended. */
 interface Outcome {
   readonly error: Error | null;
-  /** What has happened to the root. */
+  /** What happened to the root, if that ended the observer. */
   readonly last: 'remove' | 'rename' | null;
 }
 
@@ -135,9 +133,8 @@ function outcomeOf(error: unknown): Outcome {
   return { error: error instanceof Error ? error : new Error(String(error)), last: null };
 }
 
-/** An observer, and how it has ended. */
+/** Passes on the changes of one observer, and remembers how the observer ended. */
 class Observation implements WatchSink, Disposable {
-  /** Whether its changes are passed on. */
   isCurrent: boolean;
   outcome: Outcome | null = null;
   readonly #outbox: Outbox;
@@ -157,7 +154,7 @@ class Observation implements WatchSink, Disposable {
 
   push(change: TreeChange): void {
     const { type, name } = change;
-    // The end of the watch follows.
+    // The observer ends after this change. `Outcome` passes it on, unless another observer takes over.
     if (name === '.' && (type === 'remove' || type === 'rename')) this.#last = type;
     else if (this.isCurrent) this.#outbox.push(change);
   }

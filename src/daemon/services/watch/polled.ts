@@ -3,18 +3,17 @@ import { uniqueId } from '../../linux/system/unique-id.ts';
 import type { WatchEvent } from './local/event.ts';
 import type { Watch, Watcher, WatchOptions } from './watcher.ts';
 
-/** Maximum number of watches: clients may forget to remove them. */
+/** The most watches that may be open, because clients may forget to remove them. */
 const MOST_WATCHES = 4096;
-/** Maximum size of the names and paths of all events for a later program, in UTF-16 units. */
+/** The most characters (UTF-16 units) of names and paths that all events for a later program may have. */
 const MOST_HANDED_OVER = 8 * 1024 * 1024;
 
-/** How a client wants to be told of changes. */
+/** What a client asked for when it created the watch. */
 export interface PolledOptions extends Pick<WatchOptions, 'recursive' | 'allowNetworkMounts'> {
-  /** Whether the client wants entries in events. */
+  /** Whether events contain the entry that changed. */
   readonly includeEntry: boolean;
 }
 
-/** A watch, for a later program. */
 export interface WatchState {
   readonly id: string;
   readonly path: string;
@@ -27,28 +26,28 @@ export interface WatchState {
 interface Polled {
   readonly path: string;
   readonly options: PolledOptions;
-  /** Null while it is started again for an earlier program. */
+  /** Null until the watch of an earlier program was started again. */
   watch: Watch | null;
-  /** Why it could not be started again, or null. */
+  /** Why the watch of an earlier program could not be started again, or null. */
   failure: unknown;
-  /** Events of the earlier program, ahead of those of the watch. */
+  /** Events that an earlier program left. They come before those of `watch`. */
   earlier: readonly WatchEvent[];
 }
 
-/** Watches whose events are polled by clients; the queues between polls are bounded. */
+/** Keeps watches whose events clients poll. The queues between polls are bounded. */
 export class PolledWatches implements Disposable {
   readonly #watcher: Watcher;
   readonly #watches = new Map<string, Polled>();
   readonly #most: number;
   #starting = 0;
 
-  /** `most`: how many watches there may be. */
+  /** `most` is how many watches may be open. */
   constructor(watcher: Watcher, most = MOST_WATCHES) {
     this.#watcher = watcher;
     this.#most = most;
   }
 
-  /** Starts a watch; returns its id. Throws as `Watcher.watch` does, and `resource_exhausted` when there are too many. */
+  /** Starts a watch; returns its id. Throws what `Watcher.watch` throws, and `resource_exhausted` when too many are open. */
   async create(path: string, options: PolledOptions): Promise<string> {
     if (this.#watches.size + this.#starting >= this.#most) {
       const text = `too many watchers: ${this.#most} are open, remove those that are not used`;
@@ -62,8 +61,8 @@ export class PolledWatches implements Disposable {
   }
 
   /**
-   * The watches for a later program, with their events so far, which stay here, too. Events that are too large to hand over are left
-   * out: each watch gets a `rescan` in the later program anyway.
+   * Returns the watches for a later program, with their events so far, which stay here, too. Events beyond `MOST_HANDED_OVER`
+   * are left out, because each watch gets a `rescan` in the later program anyway.
    */
   get state(): WatchState[] {
     let left = MOST_HANDED_OVER;
@@ -73,7 +72,7 @@ export class PolledWatches implements Disposable {
       try {
         for (const part of this.take(id)) events.push(...part);
       } catch {
-        // It has ended; watching it again tells why.
+        // The watch has ended. The later program will find out why when it starts the watch again.
       }
       polled.earlier = events;
       for (const event of events) left -= event.name.length + event.path.length;
@@ -82,9 +81,9 @@ export class PolledWatches implements Disposable {
   }
 
   /**
-   * Watches for an earlier program. What has changed meanwhile is not known: after the events of the earlier program comes a
-   * `rescan`, or the removal of a directory that is gone. `onFailure` is called for a directory that cannot be watched for
-   * another reason, which its client is told after those events.
+   * Starts the watches of an earlier program again. Nobody knows what has changed meanwhile, so after the events of the
+   * earlier program comes a `rescan`, or the removal of a directory that is gone. When a directory cannot be watched for
+   * another reason, `onFailure` is called, and the client gets that error after those events.
    */
   async continueFrom(
     states: readonly WatchState[],
@@ -106,7 +105,7 @@ export class PolledWatches implements Disposable {
         const watch = await this.#watcher.watch(path, options);
         const polled = this.#watches.get(id);
         if (polled) polled.watch = watch;
-        // It was removed meanwhile.
+        // The client removed the watch meanwhile.
         else watch[Symbol.dispose]();
         this.#addLast(id, 'rescan');
       } catch (error) {
@@ -119,14 +118,14 @@ export class PolledWatches implements Disposable {
     }
   }
 
-  /** How the client wants to be told. Throws `not_found`. */
+  /** Returns what the client asked for. Throws `not_found`. */
   optionsOf(id: string): PolledOptions {
     return this.#find(id).options;
   }
 
   /**
-   * The events since the last call, in order, in parts of at most `most` events; each part is taken when it is asked for.
-   * Throws `not_found` where there is no such watch, also when all events of one whose directory is gone have been taken,
+   * Yields the events since the last call, in order, in parts of at most `most` events. Each part is taken when it is asked
+   * for. Throws `not_found` when there is no such watch, or when its directory is gone and all its events have been taken,
    * and `resource_exhausted` once when a new directory could not be watched.
    */
   *take(id: string, most?: number): Generator<readonly WatchEvent[], void> {
@@ -144,13 +143,13 @@ export class PolledWatches implements Disposable {
       try {
         part = takePart(polled, most);
       } catch {
-        // The next call throws it: this one has events to return.
+        // This call has events to return, so the next call throws the error.
         return;
       }
     }
   }
 
-  /** The same with all that has happened before the call, as far as it is of this guest. */
+  /** Does the same, and includes all changes that were made in this guest before the call. */
   async takeUpToNow(id: string, most?: number): Promise<Iterable<readonly WatchEvent[]>> {
     this.#find(id);
     await this.#watcher.settled();
@@ -169,7 +168,7 @@ export class PolledWatches implements Disposable {
     this.#watches.clear();
   }
 
-  /** Adds an event after those of the earlier program, unless they tell that the directory is gone. */
+  /** Adds an event after those of the earlier program, unless one of them already tells that the directory is gone. */
   #addLast(id: string, type: 'rescan' | 'remove'): void {
     const polled = this.#watches.get(id);
     const isGone = (event: WatchEvent) => event.name === '.' && /^(remove|rename)$/.test(event.type);
@@ -184,7 +183,7 @@ export class PolledWatches implements Disposable {
   }
 }
 
-/** Null at the end of the watch. Throws what ended it. */
+/** Takes the next events. Returns null at the end of the watch, or throws the error that ended it. */
 function takePart(polled: Polled, most = 1024): readonly WatchEvent[] | null {
   const { watch, failure, earlier } = polled;
   if (earlier.length > 0) {

@@ -7,20 +7,20 @@ import { type BytePath, bytePath, displayPath, pathBuffer } from '../../linux/pa
 import { isOnNetwork, type Mount, type MountTable, mountOf, mountsBelow } from '../../linux/paths/mounts.ts';
 import { about } from '../../linux/system/errno.ts';
 
-/** A directory that can be watched. */
+/** The directory that a watch begins at, and the mounts below it. */
 export interface WatchRoot {
-  /** Without symbolic links. */
+  /** The path after all symbolic links were followed. */
   readonly path: BytePath;
-  /** The owner of a user's link that was followed, whose permissions apply; null: the daemon's. */
+  /** The user whose link was followed and whose permissions apply; null when the daemon's permissions apply. */
   readonly owner: number | null;
-  /** The mount point it is on. */
+  /** The mount point of the file system that the directory is on. */
   readonly mount: BytePath;
   readonly isNetwork: boolean;
-  /** Network mounts below it, which are polled. */
+  /** The network mounts below the directory, which are polled. */
   readonly networkMounts: readonly BytePath[];
-  /** Mount points below it that are not watched. */
+  /** The mount points below the directory that are not watched. */
   readonly excluded: readonly BytePath[];
-  /** All mounts when it was found. */
+  /** All mounts of the guest at the time when the directory was found. */
   readonly mounts: readonly Mount[];
 }
 
@@ -32,8 +32,8 @@ export interface RootOptions {
 }
 
 /**
- * Finds the directory at `path`, following links. Throws `not_found`, `invalid_argument` (no directory, a network file
- * system without permission), `deadline_exceeded` (its file system does not answer).
+ * Finds the directory at `path`, and follows links. Throws `not_found`, `invalid_argument` when the path is no directory or
+ * on a network file system without permission, and `deadline_exceeded` when its file system does not answer.
  */
 export async function findRoot(path: string, options: RootOptions): Promise<WatchRoot> {
   const root = await lookAt(bytePath(path), path, options);
@@ -43,8 +43,8 @@ export async function findRoot(path: string, options: RootOptions): Promise<Watc
 }
 
 /**
- * The directory at the path of a root that was found before, where mounts have changed. Network mounts that have appeared
- * below it are excluded unless they are allowed: users of the guest can make them. Throws as `findRoot`.
+ * Finds a root again after the mounts have changed. Network mounts that have appeared below it are excluded unless they are
+ * allowed, because users of the guest can make them. Throws what `findRoot` throws.
  */
 export async function findRootAgain({ path, owner }: WatchRoot, options: RootOptions): Promise<WatchRoot> {
   const shown = displayPath(path);
@@ -63,7 +63,7 @@ async function lookAt(
   const allow = (isNetwork: boolean, where: BytePath) => {
     if (isNetwork && !allowNetworkMounts) throw refusal(where);
   };
-  // Checked against the mount table first, so that a refused file system is not accessed.
+  // The mount table is asked first, so that a file system that is refused is not accessed.
   const nominal = mountOf(mounts, path);
   allow(nominal?.kind === 'network', path);
   const { resolved, owner, isNetwork } = await about(shown, () => resolve(path, shown, lanes));
@@ -83,7 +83,7 @@ async function lookAt(
   };
 }
 
-/** With the rights of a link's owner, where a user's link was followed: he must be able to list the directory. */
+/** Follows links and opens the directory. Where a user's link was followed, the open fails unless that user may list it. */
 async function resolve(
   path: BytePath,
   shown: string,

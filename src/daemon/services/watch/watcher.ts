@@ -16,26 +16,27 @@ export interface WatchOptions {
   readonly recursive: boolean;
   /** Whether network file systems may be watched, by polling. */
   readonly allowNetworkMounts: boolean;
-  /** Aborts the start of the watch. A started watch is ended by disposing of it. */
+  /** Aborts the start of the watch. A watch that was started ends when it is disposed of. */
   readonly signal?: AbortSignal;
 }
 
-/** A live watch: every change after it was returned is reported, in order. */
+/** A live watch, which reports every change after it was returned, in order. */
 export interface Watch extends Disposable {
   /**
-   * Waits for events and takes them in order: at most `most` (by default 1024), and no more after 64 KiB of names and
-   * paths. Null when the watched directory is gone (after its `remove` or `rename` event named `.`) or the watch has been
-   * disposed of. One call at a time. Throws `resource_exhausted` when a new directory could not be watched. A reader that is
-   * too slow gets `rescan` in place of dropped events.
+   * Waits for events and takes them in order: at most `most` (by default 1024), and no more after 64 KiB of names and paths.
+   * Returns null after the `remove` or `rename` event named `.`, which tells that the watched directory is gone, and when the
+   * watch was disposed of. A reader that is too slow gets `rescan` in place of dropped events. One call may wait at a time.
+   * Throws `resource_exhausted` when a new directory could not be watched.
    */
   next(most?: number): Promise<readonly WatchEvent[] | null>;
-  /** Takes the queued events as `next` does, without waiting: there may be none. */
+  /** Takes the queued events as `next` does, but does not wait, so the result may be empty. */
   take(most?: number): readonly WatchEvent[] | null;
 }
 
+/** How long `settled` waits, in milliseconds. */
 const SETTLE_MS = 1000;
 
-/** Watches directories. All watches share one inotify instance and one kernel watch per directory. */
+/** Watches directories. All watches share one inotify instance, and one kernel watch for each directory. */
 export class Watcher implements Disposable {
   readonly #kernel = new KernelWatches(() => this.#checkLater());
   readonly #processes = new NetworkProcesses();
@@ -49,21 +50,20 @@ export class Watcher implements Disposable {
     this.#lanes = lanes;
   }
 
-  /** Number of open watches. */
   get open(): number {
     return this.#watches.size;
   }
 
-  /** Number of `rescan` events that readers have taken. */
+  /** The number of `rescan` events that readers have taken. */
   get rescans(): number {
     return this.#backlog.rescans;
   }
 
   /**
-   * Watches the directory at `path`, absolute and normalised. Links are resolved once. Resolves when everything
-   * below is watched. Throws `not_found`, `invalid_argument` (no directory, a network file system without
-   * permission), `resource_exhausted` (the kernel's limits), `deadline_exceeded` and `unavailable` (a network file
-   * system does not answer).
+   * Watches the directory at `path`, which is absolute and normalized. Links are resolved once. Resolves when everything is
+   * watched. Throws `not_found`, `invalid_argument` when the path is no directory or on a network file system without
+   * permission, `resource_exhausted` at the kernel's limits, and `deadline_exceeded` or `unavailable` when a network file
+   * system does not answer.
    */
   async watch(path: string, { recursive, allowNetworkMounts, signal }: WatchOptions): Promise<Watch> {
     const mounts = this.#mounts;
@@ -95,20 +95,19 @@ export class Watcher implements Disposable {
     };
   }
 
-  /** Resolves when the local changes up to now have been handed out, or after a second: the kernel may have many. */
+  /** Resolves when all local changes up to now are in the queues, or after a second, because there may be many of them. */
   async settled(): Promise<void> {
     const handedOut = new Promise<void>((resolve) => this.#kernel.whenSettled(resolve));
     await within(SETTLE_MS, handedOut, () => {});
   }
 
-  /** Ends all watches. */
   [Symbol.dispose](): void {
     for (const watch of this.#watches) watch[Symbol.dispose]();
     this.#processes[Symbol.dispose]();
     this.#kernel[Symbol.dispose]();
   }
 
-  /** Mounts often change several at a time. */
+  /** Checks all watches in a later turn of the event loop, because several mounts often change together. */
   #checkLater(): void {
     if (this.#isChecking) return;
     this.#isChecking = true;

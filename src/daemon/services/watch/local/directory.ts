@@ -5,7 +5,7 @@ import type { WatchedDirectory } from './releases.ts';
 /** PATH_MAX of limits.h: no system call takes a longer path. */
 export const LONGEST_PATH = 4096;
 
-/** What V8 needs for an entry of `Look.known`, in bytes, besides the characters of its name. */
+/** The bytes that V8 needs for an entry of `DirectoryScan.known`, besides the characters of its name. */
 const NAME_BYTES = 64;
 
 /** Takes the events of all kernel watches of a tree. */
@@ -13,21 +13,20 @@ export interface EventReceiver {
   receive(directory: Directory, event: InotifyEvent): void;
 }
 
-/** The result of reading a directory, kept until all older events have been handled. */
+/** The result of reading a directory. It is kept until all older events have been handled. */
 export class DirectoryScan {
-  /** `unknown`: its parent was not at its path. */
+  /** `unknown` means that the parent of the directory was not at its path. */
   outcome: 'found' | 'missing' | 'unknown' = 'unknown';
-  /** The directory's moves so far: a later move makes the result void. */
+  /** How often the directory had been moved. A later move makes the result void. */
   readonly moves: number;
-  /** The names found, and whether each is a directory. */
+  /** The names that were found, and whether each is a directory. */
   readonly known = new Map<BytePath, boolean>();
-  /** Size of `known`, in bytes. */
   knownBytes = 0;
-  /** Those that have not been reported yet. */
+  /** The entries of `known` that have not been reported yet. */
   readonly unreported = this.known.entries();
-  /** Events since the watch was added, to be replayed afterwards. */
+  /** Events since the watch was added. They are replayed when the names have been reported. */
   readonly events: InotifyEvent[] = [];
-  /** Entries have been reported: the result stays valid when the directory moves. */
+  /** Whether entries have been reported. From then on the result stays valid when the directory moves. */
   isAccepted = false;
   #replayed = 0;
 
@@ -40,36 +39,33 @@ export class DirectoryScan {
     this.knownBytes += name.length + NAME_BYTES;
   }
 
-  /** Takes the next of `events`. */
   nextEvent(): InotifyEvent | null {
     return this.events[this.#replayed++] ?? null;
   }
 }
 
-/** A directory of a watched tree, at the path that follows from the events handled so far. */
+/** A directory of a watched tree. Its path follows from the events that have been handled so far. */
 export class Directory implements WatchedDirectory {
   parent: Directory | null;
   name: BytePath;
   readonly children = new Map<BytePath, Directory>();
   /** The kernel watch, or null while there is none. */
   descriptor: number | null = null;
-  /** Whether its entries are known; from then on its events are applied. */
+  /** Whether its entries are known. From then on its events are applied. */
   surveyed = false;
-  /** When its entries were reported, in milliseconds since the epoch, rounded up. */
+  /** When its entries had been reported, in milliseconds since the epoch, rounded up. */
   surveyedMs = 0;
-  /** The read in progress. */
+  /** The result of a read that is under way or has not been accepted completely; otherwise null. */
   look: DirectoryScan | null = null;
-  /** Number of failed attempts to find it. */
   misses = 0;
-  /** Number of attempts that were outrun by changes of the file system. */
+  /** How many reads are void because the file system had changed meanwhile. */
   outran = 0;
-  /** How often it was moved. */
   moves = 0;
-  /** Between IN_MOVED_FROM and IN_MOVED_TO, of the directory that moves: what waits for its arrival. */
+  /** What waits for the arrival of this directory while it moves, between IN_MOVED_FROM and IN_MOVED_TO; otherwise null. */
   moving: Moving | null = null;
   /** Renames of its entries, by the old name, that may be one half of an exchange (RENAME_EXCHANGE). */
   exchanges: Map<BytePath, Rename> | null = null;
-  /** Whether it was removed from the tree, with everything below. */
+  /** Whether it was removed from the tree, with everything below it. */
   gone = false;
 
   readonly #receiver: EventReceiver;
@@ -84,14 +80,13 @@ export class Directory implements WatchedDirectory {
     this.#receiver.receive(this, event);
   }
 
-  /** Adds a directory below. */
   addChild(name: BytePath): Directory {
     const child = new Directory(this, name, this.#receiver);
     this.children.set(name, child);
     return child;
   }
 
-  /** The topmost ancestor: the tree's root, unless a move or removal has detached it. */
+  /** Returns the topmost ancestor: the tree's root, unless a move or a removal has detached a part of the tree. */
   top(): Directory {
     let directory: Directory = this;
     while (directory.parent) directory = directory.parent;
@@ -99,8 +94,8 @@ export class Directory implements WatchedDirectory {
   }
 
   /**
-   * Path of `entry`, or of itself, relative to the topmost ancestor, whose own path is empty. Null when no system call
-   * would take it: many moves can make such paths.
+   * Returns the path of `entry`, or of this directory, relative to the topmost ancestor, whose own path is empty. Returns
+   * null when the path is too long for any system call: many moves can make such paths.
    */
   path(entry: BytePath = ''): BytePath | null {
     let path = entry;
@@ -111,13 +106,11 @@ export class Directory implements WatchedDirectory {
     return path;
   }
 
-  /** Removes it from its parent. */
   detach(): void {
     if (this.parent?.children.get(this.name) === this) this.parent.children.delete(this.name);
     this.parent = null;
   }
 
-  /** Attaches it below `parent` as `name`. */
   place(parent: Directory, name: BytePath): void {
     this.parent = parent;
     this.name = name;
@@ -126,20 +119,19 @@ export class Directory implements WatchedDirectory {
   }
 }
 
-/** The first half of a move, as IN_MOVED_FROM tells it. */
 export interface Rename {
   readonly directory: Directory;
   readonly name: BytePath;
-  /** The old path, relative to the root; null: too long to be told. */
+  /** The old path, relative to the root; null when it is too long to be reported. */
   readonly path: BytePath | null;
-  /** The directory of the tree that moves; null for any other entry. */
+  /** The directory of the tree that moves; null when another kind of entry moves. */
   readonly moved: Directory | null;
 }
 
 /** What waits for the arrival of a directory that moves. */
 export interface Moving {
-  /** Events of the subtree. */
+  /** Events of the directory and of those below it. */
   readonly events: [Directory, InotifyEvent][];
-  /** Directories of the subtree that are to be surveyed. */
+  /** Directories among these that the survey has yet to read. */
   readonly unsurveyed: Directory[];
 }

@@ -21,13 +21,13 @@ import type { Tree } from './tree.ts';
 const ARRIVALS = IN_CREATE | IN_MOVED_TO;
 const DEPARTURES = IN_DELETE | IN_MOVED_FROM;
 
-/** The name of an unnamed temporary file (O_TMPFILE) in inotify events: `#` and the inode number. */
+/** The name that inotify events give to an unnamed temporary file (O_TMPFILE): `#` and the inode number. */
 const UNNAMED = /^#\d+$/;
 
-/** Maximum number of events that wait for the survey or the arrival of a directory. */
+/** The most events that wait for the survey or the arrival of a directory. */
 const MOST_KEPT = 65_536;
 
-/** Applies an event of a directory's kernel watch to the tree, which tells each change once. */
+/** Applies an event of a directory's kernel watch to the tree, which reports each change once. */
 export function applyEvent(tree: Tree, directory: Directory, event: InotifyEvent): void {
   if (event.mask & IN_Q_OVERFLOW) {
     if (directory === tree.root) tree.tellRoot('rescan');
@@ -37,13 +37,13 @@ export function applyEvent(tree: Tree, directory: Directory, event: InotifyEvent
   if (top !== tree.root) keep(tree, top.moving?.events, [directory, event]);
   else if (event.name === '') applyToItself(tree, directory, event.mask);
   else if (directory.look) keep(tree, directory.look.events, event);
-  // Events before the survey are ignored: the survey sees their result.
+  // Events before the survey are ignored, because the survey sees their results.
   else if (directory.surveyed) applyToEntry(tree, directory, event);
 }
 
 /**
- * Applies an event that was queued during the survey, which has found the entries `known`, unless the survey has
- * already seen its result.
+ * Applies an event that was queued during the survey, unless the survey has seen its result already. `known` has the entries
+ * that the survey found.
  */
 export function replayEvent(
   tree: Tree,
@@ -59,35 +59,37 @@ export function replayEvent(
   applyToEntry(tree, directory, event);
 }
 
-/** Tells the removal of an entry, and removes its directory from the tree. */
+/** Reports the removal of an entry, and removes its directory from the tree. */
 export function removeEntry(tree: Tree, directory: Directory, name: BytePath): void {
   tree.forget(directory, name);
   tree.tell('remove', directory, name);
 }
 
-/** Keeps an event for later. */
+/** Keeps an event for later. When too many wait, a new tree is set up. */
 function keep<T>(tree: Tree, events: T[] | undefined, event: T): void {
   if (events && events.push(event) > MOST_KEPT) tree.tellRoot('rescan');
 }
 
-/** Applies an event of a watched directory itself. Except for the root, the watch of its parent reports them too. */
+/**
+ * Applies an event of a watched directory itself. Only the root's matter: the watch of the parent reports those of others.
+ */
 function applyToItself(tree: Tree, directory: Directory, mask: number): void {
   if (mask & IN_IGNORED) directory.descriptor = null;
   if (directory !== tree.root) return;
   const isRooted = () => tree.placement.isInPlace(directory);
   const isGone = (mask & (IN_DELETE_SELF | IN_UNMOUNT | IN_IGNORED)) !== 0;
-  // Before the tree is live the event may be older than this watch: check the path.
+  // Before the tree is live the event may be older than this watch, so the path is checked.
   if (isGone || mask & IN_MOVE_SELF) {
     if (tree.isLive || !isRooted()) tree.tellRoot(isGone ? 'remove' : 'rename');
   } else if (mask & IN_ATTRIB && isRooted()) {
-    // rmdir(2) causes IN_ATTRIB too.
+    // rmdir(2) causes IN_ATTRIB, too, and is no change of attributes.
     tree.tell('chmod', directory, '.');
   }
 }
 
 function applyToEntry(tree: Tree, directory: Directory, { mask, name, cookie }: InotifyEvent): void {
   const isDirectory = (mask & IN_ISDIR) !== 0 && tree.recursive;
-  // This event explains the entry, which is no exchange then.
+  // This event explains why there is an entry at the old name, so that no exchange is assumed.
   if (mask & (ARRIVALS | DEPARTURES)) directory.exchanges?.delete(name);
   if (mask & IN_CREATE) addEntry(tree, directory, name, isDirectory);
   if (mask & IN_MOVED_TO) applyArrival(tree, directory, name, isDirectory, cookie);
@@ -112,7 +114,7 @@ function tellUnlessUnnamed(tree: Tree, type: 'write' | 'chmod', directory: Direc
 }
 
 /**
- * Tells a file that has been changed after its last event, unless an event that is still queued explains that: it was
+ * Reports a write when the file has changed after its last event and no event that is still queued explains that: it was
  * written through a shared mapping.
  */
 function applyClose(tree: Tree, directory: Directory, name: BytePath): void {
@@ -139,14 +141,14 @@ function applyArrival(
   tree.forget(directory, name);
   tree.tell('create', directory, name, rename?.path);
   if (rename?.moved) settle(tree, rename.moved, directory, name);
-  // A directory whose move out of the tree was assumed is told as new, with all its entries.
+  // If it was taken for a directory that had left the tree, it is reported as new, with all its entries.
   else if (isDirectory) tree.addDirectory(directory, name);
   if (rename && tree.isReverse(rename, directory.path(name))) {
     checkExchange(tree, rename, directory, name, isDirectory);
   }
 }
 
-/** Attaches a moved directory at its new path, and handles what has waited since IN_MOVED_FROM. */
+/** Attaches a directory at its new path, and handles what has waited for that since IN_MOVED_FROM. */
 function settle(tree: Tree, moved: Directory, directory: Directory, name: BytePath): void {
   moved.place(directory, name);
   const { moving } = moved;
@@ -156,8 +158,8 @@ function settle(tree: Tree, moved: Directory, directory: Directory, name: BytePa
 }
 
 /**
- * Tells an exchange if an entry exists at the old path and no other event explains it. The events up to now are
- * awaited first: there may be many such renames, and most are explained.
+ * Reports an exchange if an entry exists at the old path and no other event explains it. The events up to now are awaited
+ * before the file system is asked, because there may be many such renames and most of them are explained by an event.
  */
 function checkExchange(
   tree: Tree,

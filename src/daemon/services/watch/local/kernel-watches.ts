@@ -16,31 +16,31 @@ import type { BytePath } from '../../../linux/paths/byte-path.ts';
 import { RecentChanges } from './recent-changes.ts';
 import { Releases, type WatchedDirectory } from './releases.ts';
 
-/** Receives the events of one directory, and each overflow of the kernel's queue (IN_Q_OVERFLOW). */
+/** Gets the events of one directory, and each overflow of the kernel's queue (IN_Q_OVERFLOW). */
 export interface Subscriber {
   onEvent(event: InotifyEvent): void;
 }
 
-/** Time after which event handling yields to the event loop, in milliseconds. */
+/** After how long the handling of events lets the event loop go on, in milliseconds. */
 const SLICE_MS = 8;
 const CALLS_BETWEEN_CLOCK_READS = 64;
+/** After how long a mark is tried again at the limit of watches, in milliseconds. */
 const RETRY_MS = 10;
-/** Maximum number of callbacks for one mark of `whenSettled`. */
+/** The most callbacks of `whenSettled` that share a mark. */
 const SETTLED_AT_ONCE = 1000;
 
-/** A mask that does not change an existing watch. */
+/** Adding a watch with this mask to a directory does not change the watch that is there. */
 const IDENTIFY = IN_MASK_ADD | IN_MOVE_SELF | IN_ONLYDIR | IN_DONT_FOLLOW;
 
-/** The daemon's only inotify instance: one kernel watch per directory, shared by all its subscribers. */
+/** Owns the daemon's only inotify instance. All subscribers of a directory share one kernel watch. */
 export class KernelWatches implements Disposable {
-  /** Directories that have left their trees. */
+  /** Releases the watches of directories that have left their trees. */
   readonly releases = new Releases(
     (slice) => this.inTurn(slice),
     (directory) => this.release(directory),
   );
   readonly recentChanges = new RecentChanges();
   #inotify: Inotify | null = null;
-  /** By watch descriptor. */
   readonly #subscribers = new Map<number, Set<Subscriber>>();
   readonly #marks = new Map<number, () => void>();
   readonly #slices: (() => void)[] = [];
@@ -48,23 +48,21 @@ export class KernelWatches implements Disposable {
   #isSettling = false;
   readonly #onMountsChanged: () => void;
   #events: Generator<InotifyEvent, void> | null = null;
-  /** Whether a batch is being handed out. */
   #isWorking = false;
   #isDisposed = false;
 
-  /** `onMountsChanged` is called when mounts have been made, removed or moved, as long as anything is watched. */
+  /** `onMountsChanged` is called after mounts were made, removed or moved, as long as anything is watched. */
   constructor(onMountsChanged: () => void = () => {}) {
     this.#onMountsChanged = onMountsChanged;
   }
 
-  /** Number of kernel watches. */
   get size(): number {
     return this.#subscribers.size;
   }
 
   /**
-   * Watches the directory at `path`, called `shown` in errors; returns its descriptor. Throws `resource_exhausted` at
-   * the kernel's limits.
+   * Watches the directory at `path`; returns the watch descriptor. Errors name the directory `shown`. Throws
+   * `resource_exhausted` at the kernel's limits, and inotify_add_watch(2)'s errors.
    */
   subscribe(path: BytePath, mask: number, subscriber: Subscriber, shown = path): number {
     const descriptor = this.#open().add(path, mask | IN_ONLYDIR | IN_DONT_FOLLOW, shown);
@@ -81,7 +79,7 @@ export class KernelWatches implements Disposable {
     if (!this.#isDisposed) this.#inotify?.remove(descriptor);
   }
 
-  /** Removes the watch of a directory, not those below. */
+  /** Removes the watch of a directory. Those of the directories below it stay. */
   release(directory: WatchedDirectory): void {
     const { descriptor } = directory;
     if (descriptor === null) return;
@@ -89,17 +87,17 @@ export class KernelWatches implements Disposable {
     this.unsubscribe(descriptor, directory);
   }
 
-  /** Whether the kernel watch of a directory has other subscribers. */
+  /** Returns whether the kernel watch of a directory has other subscribers. */
   isShared({ descriptor }: WatchedDirectory): boolean {
     return descriptor !== null && (this.#subscribers.get(descriptor)?.size ?? 0) > 1;
   }
 
-  /** Whether the directory at `path` has this watch descriptor. */
+  /** Returns whether the directory at `path` has this watch descriptor. */
   isWatch(descriptor: number, path: BytePath): boolean {
     try {
       const inotify = this.#open();
       const found = inotify.add(path, IDENTIFY);
-      // It was not watched before.
+      // The call above has added a watch that nobody needs.
       if (!this.#subscribers.has(found)) inotify.remove(found);
       return found === descriptor;
     } catch {
@@ -107,31 +105,31 @@ export class KernelWatches implements Disposable {
     }
   }
 
-  /** Calls back once, when all events that have occurred so far have been handed out or lost. */
+  /** Calls back once, when all events that have occurred so far were handed out or lost. */
   whenPassed(callback: () => void): void {
     if (this.#isDisposed) return;
     try {
       this.#marks.set(this.#open().mark(), callback);
     } catch (error) {
       if (!(error instanceof EnvdError)) throw error;
-      // Another process took the last free watch: try again later.
+      // Another process has taken the last free watch.
       setTimeout(() => this.whenPassed(callback), RETRY_MS);
     }
   }
 
-  /** The same, for callers that may be many: one mark at a time serves up to a thousand of them. */
+  /** Does the same for callers of which there may be many: one mark serves up to a thousand of them. */
   whenSettled(callback: () => void): void {
     this.#unsettled.push(callback);
     this.#settle();
   }
 
-  /** Calls back once, in its own turn, when all events read from the kernel have been handed out. */
+  /** Calls back once, in a turn of its own, when all events that were read from the kernel have been handed out. */
   whenDrained(callback: () => void): void {
     const runIfDrained = () => (this.#isWorking ? this.inTurn(runIfDrained) : callback());
     this.inTurn(runIfDrained);
   }
 
-  /** Runs `slice` in its own turn of the event loop; slices of all watches run one after another. */
+  /** Runs `slice` in a turn of the event loop of its own, after the slices that wait already. */
   inTurn(slice: () => void): void {
     if (this.#slices.push(slice) === 1) setImmediate(() => this.#runSlice());
   }
@@ -160,7 +158,7 @@ export class KernelWatches implements Disposable {
     });
   }
 
-  /** Hands out the events read from the kernel, in slices. */
+  /** Hands out the events that were read from the kernel, in slices. */
   #work(): void {
     this.#isWorking = true;
     const deadline = monotonicMs() + SLICE_MS;
@@ -184,7 +182,7 @@ export class KernelWatches implements Disposable {
     return batch ? decodeEvents(batch) : null;
   }
 
-  /** Returns the number of subscribers. */
+  /** Hands out an event; returns the number of its subscribers. */
   #handOut(event: InotifyEvent): number {
     const subscribers = this.#subscribers.get(event.descriptor);
     if (subscribers) {
@@ -203,11 +201,11 @@ export class KernelWatches implements Disposable {
     return subscribers?.size ?? 0;
   }
 
-  /** Marks may be among the lost events. */
+  /** Tells all subscribers, and completes all marks, because their events may be among those that were lost. */
   #overflowed(event: InotifyEvent): void {
     const passed = [...this.#marks.values()];
     this.#marks.clear();
-    // Copied, because trees that are set up anew subscribe to the same watches.
+    // The sets are copied, because subscribers set up new trees, which subscribe to the same watches.
     const subscribers = Array.from(this.#subscribers.values(), (each) => [...each]).flat();
     for (const subscriber of subscribers) subscriber.onEvent(event);
     for (const callback of passed) callback();

@@ -12,16 +12,15 @@ export interface LocalWatchOptions extends TreeOptions {
 }
 
 /**
- * One watch through inotify: takes the steps of a tree, and passes on what they bring. After lost events a new tree is set
- * up; the reader gets `rescan` when all of it is watched, so that no change after its rescan is missed.
+ * Watches one directory with inotify: takes the steps of a tree, and passes on the changes that they find. After lost events
+ * it sets up a new tree. The reader gets `rescan` when all of that is watched, so that it misses no change after its rescan.
  */
 export class LocalWatch implements Disposable {
   readonly #options: LocalWatchOptions;
   readonly #started = Promise.withResolvers<void>();
   readonly #owned = new DisposableStack();
-  /** Of the tree whose steps are taken. */
   #survey: TreeSurvey;
-  /** The tree before, which keeps its kernel watches until the new tree shares them. */
+  /** The tree before this one, which keeps its kernel watches until the new tree shares them. */
   #previous: Tree | null = null;
   #state: 'starting' | 'live' | 'renewing' | 'over' = 'starting';
 
@@ -31,8 +30,8 @@ export class LocalWatch implements Disposable {
   }
 
   /**
-   * Watches the directory; resolves when everything is watched. Throws `resource_exhausted`, the signal's reason,
-   * ENOENT.
+   * Watches the directory; resolves when everything is watched. Throws `resource_exhausted` at the kernel's limits, ENOENT
+   * when the directory does not exist, and the reason of `signal`.
    */
   static async start(options: LocalWatchOptions, signal?: AbortSignal): Promise<LocalWatch> {
     const watch = new LocalWatch(options);
@@ -49,7 +48,6 @@ export class LocalWatch implements Disposable {
     }
   }
 
-  /** Removes all watches; changes that have been told already remain. */
   [Symbol.dispose](): void {
     this.#state = 'over';
     this.#owned.dispose();
@@ -79,7 +77,7 @@ export class LocalWatch implements Disposable {
     this.#run(this.#survey, () => this.#survey.start());
   }
 
-  /** Takes a step of a tree, unless another one has replaced it. */
+  /** Takes a step of a tree, unless another tree has replaced it. */
   #run(survey: TreeSurvey, step: () => void): void {
     if (survey !== this.#survey || this.#state === 'over') return;
     try {
@@ -103,7 +101,6 @@ export class LocalWatch implements Disposable {
     else this.#options.sink.push(change);
   }
 
-  /** Everything is watched. */
   #goLive(): void {
     this.#previous?.[Symbol.dispose]();
     this.#previous = null;
@@ -112,7 +109,6 @@ export class LocalWatch implements Disposable {
     this.#started.resolve();
   }
 
-  /** Sets up a new tree after lost events. */
   #renew(): void {
     const { tree } = this.#survey;
     this.#survey[Symbol.dispose]();

@@ -18,8 +18,9 @@ import type { Directory } from './directory.ts';
 import type { KernelWatches } from './kernel-watches.ts';
 
 /**
- * IN_CLOSE_WRITE separates the IN_MODIFY events of a file that is written repeatedly, which the kernel would otherwise merge
- * while they are queued; it is reported only for a file that was written through a shared mapping. IN_EXCL_UNLINK: no events of files that have been unlinked.
+ * The kernel merges equal events while they are queued. IN_CLOSE_WRITE separates the IN_MODIFY events of a file that is
+ * opened and written several times; it is reported itself only for a file that was written through a shared mapping.
+ * IN_EXCL_UNLINK suppresses the events of files that were unlinked.
  */
 const EVENTS =
   IN_CREATE |
@@ -32,14 +33,12 @@ const EVENTS =
   IN_EXCL_UNLINK;
 const MASK = EVENTS | IN_DELETE_SELF | IN_MOVE_SELF;
 
-/** Maximum number of directories that are kept open. */
 const MOST_OPEN = 64;
 
-/** The root of a tree. */
 export interface Ground {
-  /** Without symbolic links. */
+  /** The path, which contains no symbolic link. */
   readonly path: BytePath;
-  /** The user whose permissions apply below; null: the daemon's. */
+  /** The user whose permissions apply below; null when the daemon's permissions apply. */
   readonly owner: number | null;
 }
 
@@ -55,56 +54,53 @@ export class Placement {
     this.ground = ground;
   }
 
-  /** The directory's path in the file system, or null while it is not part of the tree. */
+  /** Returns the directory's path in the file system, or null while it is not part of the tree. */
   locate(directory: Directory): BytePath | null {
     if (directory.gone || directory.top() !== this.root) return null;
     const path = directory.path();
     return path === null ? null : joinBytes(this.ground.path, path);
   }
 
-  /** Opens directories in this turn of the event loop. */
-  descend(): Descent {
-    return new Descent(this);
-  }
-
   /** Watches the root. Throws open(2)'s and inotify_add_watch(2)'s errors. */
   watchRoot(): void {
-    using descent = this.descend();
+    using descent = new Descent(this);
     using handle = descent.openRoot();
     this.watch(this.root, handle);
   }
 
-  /** Watches the open directory for `directory`, which has no watch. Throws `resource_exhausted`. */
+  /** Adds a kernel watch of an open directory for `directory`, which has none. Throws `resource_exhausted` at the limit. */
   watch(directory: Directory, handle: DirectoryHandle): void {
     const shown = this.locate(directory) ?? handle.path;
     directory.descriptor = this.kernel.subscribe(handle.path, MASK, directory, shown);
   }
 
-  /** Whether the watched directory is at its path in the tree. */
+  /** Returns whether the watched directory is at its path in the tree. */
   isInPlace(directory: Directory): boolean {
-    using descent = this.descend();
+    using descent = new Descent(this);
     return descent.find(directory) !== null;
   }
 
-  /** What has this name in a directory; null if nothing has, or the directory is not at its path. */
+  /**
+   * Returns what kind of entry has this name in a directory; null when none has, or when the directory is not at its path.
+   */
   kindOf(directory: Directory, name: BytePath): 'directory' | 'other' | null {
-    using descent = this.descend();
+    using descent = new Descent(this);
     return descent.find(directory)?.kindOf(name) ?? null;
   }
 
-  /** When a file in a directory was modified, in milliseconds since the epoch; null as for `kindOf`. */
+  /** Returns when a file was modified, in milliseconds since the epoch; null in the cases of `kindOf`. */
   modifiedMsOf(directory: Directory, name: BytePath): number | null {
-    using descent = this.descend();
+    using descent = new Descent(this);
     return descent.find(directory)?.modifiedMsOf(name) ?? null;
   }
 
-  /** Discards the read in progress of a directory. */
+  /** Discards what was read of a directory. */
   cancel(directory: Directory): void {
     directory.look = null;
     if (directory !== this.root) this.kernel.release(directory);
   }
 
-  /** Removes a directory and all below from the tree. */
+  /** Removes a directory and everything below it from the tree. */
   discard(directory: Directory): void {
     directory.gone = true;
     directory.moving = null;
@@ -114,13 +110,13 @@ export class Placement {
 }
 
 /**
- * Opens directories of a tree within one turn of the event loop. Their paths in the tree may be outdated, or lead
- * elsewhere: no link is followed, and what is opened is compared with the kernel watch. Mounts that appeared later are
- * entered only if they are local: others may not answer.
+ * Opens directories of a tree within one turn of the event loop. Their paths in the tree may be outdated or lead elsewhere,
+ * so no link is followed, and what was opened is compared with the kernel watch. Mounts that appeared later are entered only
+ * if they are local, because the server of another one may not answer.
  */
 export class Descent implements Disposable {
   readonly #placement: Placement;
-  /** Opened with O_PATH; null: the directory was moved or replaced since it was watched. */
+  /** Directories opened with O_PATH; null for one that was moved or replaced since it was watched. */
   readonly #open = new Map<Directory, DirectoryHandle | null>();
   #mounts: readonly Mount[] | null = null;
 
@@ -128,7 +124,9 @@ export class Descent implements Disposable {
     this.#placement = placement;
   }
 
-  /** The watched directory; null when it is not at its path in the tree. Valid until the next call. */
+  /**
+   * Opens a watched directory; returns null when it is not at its path in the tree. The result is valid until the next call.
+   */
   find(directory: Directory): DirectoryHandle | null {
     const known = this.#open.get(directory);
     if (known !== undefined) return known;
@@ -149,8 +147,8 @@ export class Descent implements Disposable {
   }
 
   /**
-   * Opens a directory for reading through its parent; null when that is not at its path. Throws open(2)'s errors, EXDEV
-   * for a mount that is not entered.
+   * Opens a directory for reading through its parent; returns null when the parent is not at its path. Throws open(2)'s
+   * errors, and EXDEV for a mount that is not entered.
    */
   open(directory: Directory): DirectoryHandle | null {
     const parent = directory.parent && this.find(directory.parent);
@@ -185,7 +183,7 @@ export class Descent implements Disposable {
     }
   }
 
-  /** Whether all mounts between the root and the directory are local. */
+  /** Returns whether all mounts between the root and the directory are local. */
   #isLocal(directory: Directory): boolean {
     const ground = this.#placement.ground.path;
     this.#mounts ??= mountsBelow(readMounts(), ground);

@@ -4,19 +4,19 @@ import { type Directory, DirectoryScan } from './directory.ts';
 import type { Descent } from './placement.ts';
 import type { Tree } from './tree.ts';
 
-/** Maximum size of the names of one directory, in bytes, while entries that are found are told. */
+/** The most bytes of names of one directory that are kept until they are reported. */
 const MOST_KNOWN = 16 * 1024 * 1024;
 
 /**
- * `more`: the directory is not read to its end yet; `done`: it has a look; `none`: it need not or cannot be surveyed now;
- * `later`: the limit of kernel watches is reached, but some are being released: it is to be tried again soon.
+ * `more` means that the directory was not read to its end yet, `done` that its `look` is complete, `none` that it need not or
+ * cannot be surveyed now, and `later` that it is to be tried again soon: the limit of kernel watches is reached, but some are
+ * being released.
  */
 export type ReadState = 'more' | 'done' | 'none' | 'later';
 
 /** Watches directories and reads their names, one directory at a time. */
 export class NameReader implements Disposable {
   readonly #tree: Tree;
-  /** The directory that is being read. */
   #handle: DirectoryHandle | null = null;
 
   constructor(tree: Tree) {
@@ -24,8 +24,8 @@ export class NameReader implements Disposable {
   }
 
   /**
-   * Reads the next names of a directory; after `more` it has to be called again with the same directory. Throws
-   * open(2)'s errors, and `resource_exhausted`.
+   * Reads the next names of a directory. After `more` it has to be called again with the same directory. Throws open(2)'s
+   * errors, and `resource_exhausted` at the limit of kernel watches.
    */
   step(directory: Directory, descent: Descent): ReadState {
     if (!this.#handle) {
@@ -41,7 +41,7 @@ export class NameReader implements Disposable {
     if (names && !isTooLarge) return 'more';
     this[Symbol.dispose]();
     if (!isTooLarge) return 'done';
-    // The tree is read anew then, without telling what is found.
+    // A new tree is read then, which reports none of the entries that it finds.
     this.#tree.tellRoot('rescan');
     return 'none';
   }
@@ -80,10 +80,10 @@ export class NameReader implements Disposable {
     return look.outcome === 'found' ? 'more' : 'done';
   }
 
-  /** Throws the error unless it is one of a mount that is not entered, or of a user's rights, or can pass. */
+  /** Throws the error, unless it means that the directory is not to be entered, or that it can be watched soon. */
   #refused(error: unknown): 'none' | 'later' {
     const { kernel, placement } = this.#tree;
-    // The owner of the link to the root may not read the directory.
+    // The user whose link led to the root may not read this directory.
     const isForbidden = placement.ground.owner !== null && isSystemError(error, 'EACCES');
     if (isForbidden || isSystemError(error, 'EXDEV')) return 'none';
     const isAtLimit = error instanceof EnvdError && error.kind === 'resource_exhausted';
@@ -91,12 +91,12 @@ export class NameReader implements Disposable {
     throw error;
   }
 
-  /** Watches the open directory; false when it is another than the one that is watched. */
+  /** Watches the open directory. Returns false when another directory is watched already at this place of the tree. */
   #watch(directory: Directory, look: DirectoryScan, handle: DirectoryHandle): boolean {
     const { kernel, placement } = this.#tree;
     if (directory.descriptor !== null) return kernel.isWatch(directory.descriptor, handle.path);
     placement.watch(directory, handle);
-    // A shared kernel watch also delivers events from before this subscription.
+    // A kernel watch that others share also delivers events from before this subscription.
     if (kernel.isShared(directory)) {
       kernel.whenPassed(() => {
         look.events.length = 0;

@@ -1,21 +1,21 @@
 import { monotonicMs } from '../../../../base/monotonic.ts';
 import type { InotifyEvent } from '../../../linux/inotify/inotify.ts';
 
-/** How many are released at once in each turn of the event loop; the rest follows in slices. */
+/** How many watches each turn of the event loop releases at once. The rest follows in slices. */
 const AT_ONCE = 64;
-/** Time after which a slice ends, in milliseconds. */
+/** How long a slice may take, in milliseconds. */
 const SLICE_MS = 4;
 
-/** A directory of a tree, with those below. */
+/** A directory of a tree, and through it those below. */
 export interface WatchedDirectory {
   readonly children: ReadonlyMap<string, WatchedDirectory>;
-  /** Its kernel watch, or null while there is none. */
+  /** The kernel watch, or null while there is none. */
   descriptor: number | null;
-  /** Receives the events of that watch. */
+  /** Takes an event of that watch. */
   onEvent(event: InotifyEvent): void;
 }
 
-/** Releases the kernel watches of directories that have left their trees, and of all below, in slices. */
+/** Releases the kernel watches of directories that have left their trees, and of all directories below them, in slices. */
 export class Releases {
   readonly #inTurn: (slice: () => void) => void;
   readonly #release: (directory: WatchedDirectory) => void;
@@ -23,7 +23,7 @@ export class Releases {
   #allowance = AT_ONCE;
   #isScheduled = false;
 
-  /** `inTurn` runs a slice in a turn of its own; `release` removes the watch of one directory. */
+  /** `inTurn` runs a slice in a turn of the event loop of its own; `release` removes the watch of one directory. */
   constructor(inTurn: (slice: () => void) => void, release: (directory: WatchedDirectory) => void) {
     this.#inTurn = inTurn;
     this.#release = release;

@@ -12,8 +12,8 @@ import type { BytePath } from '../../../linux/paths/byte-path.ts';
 import type { KernelWatches, Subscriber } from './kernel-watches.ts';
 
 /**
- * Watches the ancestors of a root for changes that the root's own watch does not report: the rename of an ancestor, and
- * the removal of the root while a process has it open (IN_DELETE_SELF is sent only when it is closed). `onSuspicion` is
+ * Watches the ancestors of a root for changes that the root's own watch does not report: the rename of an ancestor, and the
+ * removal of the root while a process has it open, because IN_DELETE_SELF comes only when it is closed. `onSuspicion` is
  * called when `root` may have left its path. Throws inotify_add_watch(2)'s errors.
  */
 export function guardRoot(
@@ -28,7 +28,7 @@ export function guardRoot(
       const descriptor = kernel.subscribe(path, mask | IN_MASK_ADD, subscriber);
       watches.defer(() => kernel.unsubscribe(descriptor, subscriber));
     } catch (error) {
-      // An ancestor that cannot be read is not watched.
+      // The daemon may not be root, and may be unable to read an ancestor. That one is not watched then.
       if (!isSystemError(error, 'EACCES')) throw error;
     }
   };

@@ -1,42 +1,42 @@
 import { monotonicMs } from '../../../../base/monotonic.ts';
 import type { Directory, DirectoryScan } from './directory.ts';
 import { removeEntry, replayEvent } from './entry-events.ts';
+import { Descent } from './placement.ts';
 import { NameReader } from './reader.ts';
 import type { Tree } from './tree.ts';
 
-/** Time after which a slice ends, in milliseconds. */
+/** How long a slice may take, in milliseconds. */
 const SLICE_MS = 5;
 const STEPS_BETWEEN_CLOCK_READS = 64;
-/** Delay before a directory that was not found is tried again, in milliseconds; doubles each time. */
+/** After how long a directory that was not found is tried again, in milliseconds. The time doubles with each attempt. */
 const RETRY_MS = 5;
-/** For how long the start of a watch waits for directories that are made meanwhile, in milliseconds. */
+/** The start of a watch also waits for directories that are made within this time, in milliseconds. */
 const PATIENCE_MS = 1000;
-/** The number of attempts (0.3 s) that the start of a watch waits for. */
+/** The number of attempts that the start of a watch waits for. They take 0.3 s. */
 const PATIENT_MISSES = 6;
-/** The number of attempts (10 s) after which a directory counts as removed. */
+/** The number of attempts after which a directory counts as removed. They take 10 s. */
 const MAX_MISSES = 11;
 
 /**
- * Surveys the directories of a tree, in slices: adds a watch to each, then reads its names. The tree follows the events and
- * lags behind the file system. A directory is therefore opened through its parent, which is known to be the watched one. Its
- * names are accepted only after all events up to the read have been handled, and only if none of them moved or removed
- * it; otherwise it is surveyed again. See `docs/decisions/011-inotify.md`.
+ * Surveys the directories of a tree in slices: adds a watch to each, then reads its names. The tree follows the events, so it
+ * lags behind the file system. A directory is therefore opened through its parent, after a check that the parent is the one
+ * that is watched. Its names are accepted only after all events up to the read have been handled, and only if none of them
+ * moved or removed it. Otherwise it is surveyed again. See `docs/decisions/011-inotify.md`.
  */
 export class TreeSurvey implements Disposable {
   readonly tree: Tree;
   readonly #reader: NameReader;
-  /** Directories that are to be read. */
+  /** Directories that have yet to be read. */
   readonly #queue: Directory[];
-  /** Directories that have been read, and whose events up to the read have been handled. */
+  /** Directories that were read, and whose events up to the read have been handled. */
   readonly #read: Directory[] = [];
   /** Directories that the tree must know before it is live. */
   readonly #awaited: Set<Directory>;
-  /** Until then new directories are among them. */
+  /** The time until which new directories are awaited, too. */
   readonly #patientUntil = monotonicMs() + PATIENCE_MS;
-  /** Whether the next slice will be taken. */
+  /** Whether a slice is going to be taken. */
   #isScheduled = false;
 
-  /** Surveys the root, and all below. */
   constructor(tree: Tree) {
     this.tree = tree;
     this.#reader = new NameReader(tree);
@@ -44,15 +44,15 @@ export class TreeSurvey implements Disposable {
     this.#awaited = new Set(this.#queue);
   }
 
-  /** Watches the root, which is surveyed then. Throws open(2)'s and inotify_add_watch(2)'s errors. */
+  /** Watches the root, and starts to survey the tree. Throws open(2)'s and inotify_add_watch(2)'s errors. */
   start(): void {
     this.tree.placement.watchRoot();
     this.#sliceAfter((run) => this.tree.kernel.inTurn(run));
   }
 
   /**
-   * Surveys the tree's new directories when the events have been handled that are queued, as they may affect them. To be
-   * called after each step.
+   * Queues the tree's new directories. They are surveyed when the events have been handled that are queued now, which may
+   * move or remove them. Call it after each step.
    */
   resume(): void {
     const { unsurveyed, isLive } = this.tree;
@@ -69,7 +69,7 @@ export class TreeSurvey implements Disposable {
   }
 
   #enqueue(directory: Directory): void {
-    // One whose names have been accepted in part has been moved meanwhile.
+    // This directory moved while its names were being accepted. The rest of them is accepted now.
     if (directory.look?.isAccepted) this.#read.push(directory);
     else this.#queue.push(directory);
     this.#sliceAfter((run) => this.tree.kernel.whenDrained(run));
@@ -90,7 +90,6 @@ export class TreeSurvey implements Disposable {
     this.#concludeRead(deadline);
     const done = this.#readQueue(deadline);
     if (done.length > 0) {
-      // Their names are accepted when all events up to now have been handled.
       this.tree.later(
         (run) => kernel.whenPassed(run),
         () => {
@@ -110,10 +109,10 @@ export class TreeSurvey implements Disposable {
     if (this.#awaited.size === 0) this.tree.isLive = true;
   }
 
-  /** Reads directories; returns those whose names are known. */
+  /** Reads directories; returns those that were read to their end. */
   #readQueue(deadline: number): Directory[] {
     const done: Directory[] = [];
-    using descent = this.tree.placement.descend();
+    using descent = new Descent(this.tree.placement);
     drain(this.#queue, deadline, (directory) => {
       let state = this.#reader.step(directory, descent);
       while (state === 'more' && monotonicMs() < deadline) state = this.#reader.step(directory, descent);
@@ -129,7 +128,7 @@ export class TreeSurvey implements Disposable {
     drain(this.#read, deadline, (directory) => this.#conclude(directory, deadline));
   }
 
-  /** False when it has to be continued. */
+  /** Accepts what was read of a directory, or has it read again. Returns false when it has to be continued. */
   #conclude(directory: Directory, deadline: number): boolean {
     const { root, placement } = this.tree;
     const { look } = directory;
@@ -147,6 +146,7 @@ export class TreeSurvey implements Disposable {
     return true;
   }
 
+  /** Reports the entries and replays the events. Returns false when it has to be continued. */
   #accept(directory: Directory, look: DirectoryScan, deadline: number): boolean {
     look.isAccepted = true;
     let steps = 0;
@@ -173,7 +173,7 @@ export class TreeSurvey implements Disposable {
     this.#enqueue(directory);
   }
 
-  /** Tries again later: the event of a move or removal comes shortly after it, later on a busy system. */
+  /** Tries again later, because the event of the move or the removal may take a while to come on a busy system. */
   #missed(directory: Directory): void {
     const count = ++directory.misses;
     const isRoot = directory === this.tree.root;
@@ -182,14 +182,13 @@ export class TreeSurvey implements Disposable {
     else if (directory.parent) removeEntry(this.tree, directory.parent, directory.name);
   }
 
-  /** The tree lags behind changes: tries again, as long as they go on. */
+  /** Reads the directory again. The tree lags behind changes, which may go on for any time, so this never gives up. */
   #outran(directory: Directory): void {
     const count = directory.outran++;
     if (count === 0) this.#enqueue(directory);
     else this.#retry(directory, Math.min(count, PATIENT_MISSES + 1));
   }
 
-  /** Each attempt waits twice as long as the one before. */
   #retry(directory: Directory, count: number): void {
     if (count > PATIENT_MISSES) this.#awaited.delete(directory);
     this.#retryAfter(RETRY_MS * 2 ** (count - 1), directory);
@@ -203,7 +202,7 @@ export class TreeSurvey implements Disposable {
   }
 }
 
-/** Removes items from the head of a list until a step returns false or the time is over. */
+/** Takes a step for each item and removes it from the list, until a step returns false or the time is over. */
 function drain<T>(list: T[], deadline: number, step: (item: T) => boolean): void {
   let done = 0;
   for (const item of list) {

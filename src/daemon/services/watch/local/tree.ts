@@ -4,35 +4,37 @@ import { rootChange, type TreeChange, type WatchEventType } from './event.ts';
 import type { KernelWatches } from './kernel-watches.ts';
 import { type Ground, Placement } from './placement.ts';
 
-/** Time after IN_MOVED_FROM without IN_MOVED_TO, in milliseconds, after which a directory has left the tree. */
+/**
+ * A directory counts as moved out of the tree when no IN_MOVED_TO has followed IN_MOVED_FROM for this long, in milliseconds.
+ */
 const PAIR_MS = 10;
-/** Maximum number of moves whose IN_MOVED_TO is awaited. */
+/** The most moves whose IN_MOVED_TO is awaited. */
 const MOST_MOVES = 16;
 
 export interface TreeOptions {
   readonly kernel: KernelWatches;
   readonly ground: Ground;
   readonly recursive: boolean;
-  /** Whether the directory at this path is to be watched. */
+  /** Returns whether the directory at this path is to be watched. */
   readonly enters: (path: BytePath) => boolean;
 }
 
-/** A step that follows when `wait` calls back. */
+/** A step to take when `wait` calls back. */
 export interface LaterStep {
   readonly wait: (run: () => void) => void;
   readonly step: () => void;
 }
 
-/** What a step has brought: changes for the reader, and the steps that follow. */
+/** The changes that a step found, and the steps that are to follow it. */
 export interface StepResult {
   readonly changes: readonly TreeChange[];
   readonly later: readonly LaterStep[];
 }
 
 /**
- * The directories of one watch. It is changed in steps: `applyEvent` for an event of the kernel, and those of the `Survey`.
- * Two changes of the root have a meaning of their own: `rescan`, the tree differs from the file system and no event explains
- * it; `remove` or `rename`, the root is, or may be, no longer at its path.
+ * The directories of one watch. It changes in steps: `applyEvent` for an event of the kernel, and those of `TreeSurvey`. Two
+ * changes of the root have a meaning of their own: `rescan` means that the tree differs from the file system and no event
+ * explains it; `remove` or `rename` means that the root is, or may be, no longer at its path.
  */
 export class Tree implements Disposable {
   readonly kernel: KernelWatches;
@@ -40,17 +42,17 @@ export class Tree implements Disposable {
   readonly enters: (path: BytePath) => boolean;
   readonly root: Directory;
   readonly placement: Placement;
-  /** New directories for the survey. */
+  /** New directories that the survey has not queued yet. */
   readonly unsurveyed: Directory[] = [];
-  /** Whether all directories have been surveyed once; changes of entries are told from then on. */
+  /** Whether all directories were surveyed once. Changes of entries are reported from then on. */
   isLive = false;
   #changes: TreeChange[] = [];
   #later: LaterStep[] = [];
-  /** The last moves without IN_MOVED_TO, by cookie. */
+  /** The last moves for which no IN_MOVED_TO has come, by cookie. */
   readonly #moves = new Map<number, Rename>();
   #lastMove: { readonly from: BytePath | null; readonly to: BytePath | null } | null = null;
 
-  /** `receiver` gets the events of the kernel watches, and applies them. */
+  /** `receiver` gets the events of the kernel watches and calls `applyEvent` for them. */
   constructor({ kernel, ground, recursive, enters }: TreeOptions, receiver: EventReceiver) {
     this.kernel = kernel;
     this.recursive = recursive;
@@ -59,7 +61,7 @@ export class Tree implements Disposable {
     this.placement = new Placement(kernel, this.root, ground);
   }
 
-  /** Takes a step; returns what it has brought. */
+  /** Takes a step; returns what it has found. */
   run(step: () => void): StepResult {
     step();
     const result = { changes: this.#changes, later: this.#later };
@@ -68,7 +70,7 @@ export class Tree implements Disposable {
     return result;
   }
 
-  /** Tells a change of an entry, unless its path is longer than any that a client can name. */
+  /** Reports a change of an entry, unless its path is longer than any that a client can name. */
   tell(type: WatchEventType, directory: Directory, name: BytePath, movedFrom: BytePath | null = null): void {
     if (!this.isLive) return;
     const path = directory.path();
@@ -90,18 +92,18 @@ export class Tree implements Disposable {
     this.later((run) => this.kernel.whenSettled(run), step);
   }
 
-  /** Adds a directory, which is to be surveyed. */
+  /** Adds a directory, which the survey reads later. */
   addDirectory(parent: Directory, name: BytePath): void {
     this.unsurveyed.push(parent.addChild(name));
   }
 
-  /** Removes the directory of this name, if there is one, with all below. */
+  /** Removes the directory of this name, if there is one, with everything below it. */
   forget(parent: Directory, name: BytePath): void {
     const child = parent.children.get(name);
     if (child) this.placement.discard(child);
   }
 
-  /** Detaches what IN_MOVED_FROM has moved, until IN_MOVED_TO tells where it is, or has not come in time. */
+  /** Detaches what IN_MOVED_FROM has moved, until IN_MOVED_TO tells its new place or the time for that is over. */
   startMove(cookie: number, directory: Directory, name: BytePath): void {
     const moved = directory.children.get(name) ?? null;
     const rename = { directory, name, path: directory.path(name), moved };
@@ -117,33 +119,33 @@ export class Tree implements Disposable {
     this.later(
       (run) => setTimeout(run, PAIR_MS),
       () => {
-        // IN_MOVED_TO may be queued already, if the event loop was busy.
+        // If the event loop was busy, IN_MOVED_TO may be queued already.
         if (isPending()) this.whenSettled(() => isPending() && this.#expire(cookie));
       },
     );
   }
 
-  /** The move with this cookie, or null. */
+  /** Takes the move with this cookie, or returns null. */
   takeMove(cookie: number): Rename | null {
     const rename = this.#moves.get(cookie) ?? null;
     this.#moves.delete(cookie);
     return rename;
   }
 
-  /** Whether a move is the reverse of the one before, as the kernel reports an exchange. */
+  /** Returns whether a move is the reverse of the one before: the kernel reports an exchange as two such moves. */
   isReverse(rename: Rename, to: BytePath | null): boolean {
     const last = this.#lastMove;
     this.#lastMove = { from: rename.path, to };
     return to !== null && last?.from === to && last.to === rename.path;
   }
 
-  /** Gives the kernel watches back. */
+  /** Releases the kernel watches. */
   [Symbol.dispose](): void {
     for (const cookie of this.#moves.keys()) this.#expire(cookie);
     this.placement.discard(this.root);
   }
 
-  /** A directory without IN_MOVED_TO has left the tree. */
+  /** Gives up waiting for IN_MOVED_TO: the directory has left the tree. */
   #expire(cookie: number): void {
     const moved = this.takeMove(cookie)?.moved;
     if (moved) this.placement.discard(moved);

@@ -2,17 +2,17 @@ import { lstat, readdir } from 'node:fs/promises';
 import { isSystemError } from '../../../../base/errors.ts';
 import { type BytePath, bytePath, joinBytes, pathBuffer } from '../../../linux/paths/byte-path.ts';
 
-/** State of an entry when it was last reported. */
+/** The state of an entry when it was last reported. */
 export interface Known {
   readonly inode: number;
   readonly isDirectory: boolean;
   readonly size: number;
   readonly modifiedMs: number;
-  /** Permissions, owner and group. */
+  /** Permissions, owner and group as one text, which is only compared. */
   readonly rights: string;
 }
 
-/** The state of a tree as reported to the reader, by names relative to its root. */
+/** The state of a tree as it was reported to the reader, by names relative to its root. */
 export class Ledger {
   readonly #root: BytePath;
   readonly #entries = new Map<BytePath, Known>();
@@ -30,7 +30,7 @@ export class Ledger {
     return this.#entries.get(name);
   }
 
-  /** A name of an inode. */
+  /** Returns a name of an inode, which may have several. */
   nameOf(inode: number): BytePath | undefined {
     return this.#names.get(inode);
   }
@@ -45,7 +45,7 @@ export class Ledger {
     this.#names.set(known.inode, name);
   }
 
-  /** Removes an entry and all below; returns them with the rest of their names. */
+  /** Removes an entry and all below it; returns them with the rest of their names. */
   remove(name: BytePath): [BytePath, Known][] {
     const prefix = `${name}/`;
     const removed: [BytePath, Known][] = [];
@@ -57,12 +57,12 @@ export class Ledger {
     return removed;
   }
 
-  /** Inserts, at `name`, entries that `remove` returned. */
+  /** Inserts entries that `remove` returned, at `name`. */
   insert(name: BytePath, entries: readonly [BytePath, Known][]): void {
     for (const [rest, known] of entries) this.set(name + rest, known);
   }
 
-  /** Current state of `name` in the file system, or null. */
+  /** Returns the current state of `name` in the file system, or null when it does not exist. */
   async look(name: BytePath): Promise<Known | null> {
     const path = pathBuffer(joinBytes(this.#root, name));
     const status = await lstat(path).catch(nullIfMissing);
@@ -76,7 +76,7 @@ export class Ledger {
     };
   }
 
-  /** Reads the current state of the file system. Stops after more than `limit` entries. */
+  /** Replaces the content by the current state of the file system. Stops after `limit` entries and one. */
   async fill(recursive: boolean, limit: number): Promise<void> {
     this.#entries.clear();
     this.#names.clear();

@@ -8,43 +8,46 @@ import { LocalWatch } from '../local/local-watch.ts';
 import { Ledger } from './ledger.ts';
 import { Reconciler } from './reconciler.ts';
 
-/** Maximum number of polled entries. */
 const MAX_POLLED = 100_000;
-/** Delay of changes found by polling, in milliseconds: inotify reports first those made through this mount. */
+/**
+ * How long a change that polling found waits, in milliseconds. If it was made through this mount, inotify reports it
+ * meanwhile, with the right type.
+ */
 const HEAD_START_MS = 100;
-/** Polling does not compare permissions and owners; they are checked every so many polling intervals. */
+/** After how many polling intervals permissions and owners are checked, because polling does not compare them. */
 const RIGHTS_INTERVALS = 5;
-/** How long a missing entry may turn up under another name, in polling intervals, before it counts as removed. */
+/** After how many polling intervals a missing entry counts as removed. Until then it may turn up under another name. */
 const GRACE_INTERVALS = 1.5;
 const TICK_MS = 250;
-/** Maximum number of changes in one message. */
+/** After how many changes a message is sent, although more are waiting to be handled. */
 const MAX_BATCH = 512;
 
 export interface MergedWatchOptions {
   readonly kernel: KernelWatches;
-  /** Without symbolic links. */
+  /** The path, which contains no symbolic link. */
   readonly root: BytePath;
   readonly recursive: boolean;
   readonly tell: (changes: readonly TreeChange[]) => void;
-  /** Called once, after the watch has started; null when the directory is gone. */
+  /** Called once, after the watch was started, with the error, or with null when the directory is gone. */
   readonly ended: (error: unknown) => void;
 }
 
 /**
- * A watch of a network file system: inotify reports changes made through this mount immediately, polling finds changes
- * made elsewhere.
+ * Watches a directory of a network file system. Inotify reports changes that are made through this mount at once, and polling
+ * finds those that are made elsewhere.
  */
 export class MergedWatch implements WatchSink, Disposable {
   readonly #options: MergedWatchOptions;
   readonly #owned = new DisposableStack();
   readonly #ledger: Ledger;
   readonly #reconciler: Reconciler;
-  /** Changes that inotify has told. */
+  /** Changes that inotify has reported and that were not handled yet. */
   readonly #incoming: TreeChange[] = [];
-  /** Entries that polling found changed, within their delay; `#due`: entries to check now. */
+  /** Entries that polling found changed, and whose delay goes on. */
   readonly #changed = new Set<BytePath>();
+  /** Entries to check now. */
   #due: BytePath[] = [];
-  /** How the watch ends when all that has arrived is handled. */
+  /** How the watch ends once everything that has arrived was handled. */
   #ending: { readonly error: Error | null } | null = null;
   #state: 'starting' | 'idle' | 'working' = 'starting';
 
@@ -55,8 +58,8 @@ export class MergedWatch implements WatchSink, Disposable {
   }
 
   /**
-   * Resolves when every further change will be reported. Throws `resource_exhausted` for more than 100,000 entries, and
-   * the signal's reason.
+   * Starts a watch, and resolves when every further change will be reported. Throws `resource_exhausted` for more than
+   * 100,000 entries, and the reason of `signal`.
    */
   static async start(options: MergedWatchOptions, signal: AbortSignal): Promise<MergedWatch> {
     const watch = new MergedWatch(options);
@@ -74,7 +77,7 @@ export class MergedWatch implements WatchSink, Disposable {
     this.#work();
   }
 
-  /** The local watch or the polling has ended. */
+  /** Call it when the local watch or the polling has ended. */
   end(error: Error | null): void {
     this.#ending = { error };
     this.#work();
@@ -99,7 +102,7 @@ export class MergedWatch implements WatchSink, Disposable {
     this.#checkSize();
     await this.#workOff();
     signal.throwIfAborted();
-    // Changes before the start are not reported.
+    // The reader has not been told yet that the watch is live, so it gets no earlier changes.
     this.#reconciler.take();
     this.#state = 'idle';
     let rightsAt = monotonicMs();
@@ -122,13 +125,13 @@ export class MergedWatch implements WatchSink, Disposable {
   }
 
   #headStartOver(): void {
-    // Parents first: a moved directory accounts for all its entries.
+    // Parents come first, because the move of a directory explains the changes of all its entries.
     this.#due.push(...[...this.#changed].sort());
     this.#changed.clear();
     this.#work();
   }
 
-  /** Handles what has arrived, unless that is going on already. */
+  /** Handles everything that has arrived, unless that is going on already. */
   #work(): void {
     if (this.#state !== 'idle' || this.#owned.disposed) return;
     this.#state = 'working';

@@ -8,18 +8,18 @@ import { isBundle } from '../../../linux/system/self.ts';
 import type { WatchSink } from '../local/event.ts';
 import type { NetworkReport, NetworkRequest } from './protocol.ts';
 
-/** Time without an answer after which a file system counts as hung, in milliseconds. */
+/** A file system that has not answered for this long counts as hung, in milliseconds. */
 const SILENCE_MS = 10_000;
 
-/** Beside this file; in an image beside the bundle of the daemon. */
+/** The program is beside this file, and in an image beside the bundle of the daemon. */
 const PROGRAM = new URL(isBundle ? './watch-network.cjs' : './program.ts', import.meta.url);
 
-/** The processes that watch network mounts: one per mount with at least one watch. */
+/** Runs one process for each network mount that is watched. */
 export class NetworkProcesses implements Disposable {
-  /** By mount point; the last one for each mount, which may be over. */
+  /** The last process for each mount point. It may have ended. */
   readonly #processes = new Map<BytePath, NetworkProcess>();
 
-  /** The process for `mount`, to be used at once. */
+  /** Returns the process for `mount`. Call its `watch` at once, because a process ends when its last watch does. */
   of(mount: BytePath): NetworkProcess {
     const running = this.#processes.get(mount);
     if (running && !running.isOver) return running;
@@ -38,7 +38,7 @@ interface NetworkWatch {
   readonly started: PromiseWithResolvers<void>;
 }
 
-/** The process that watches directories of one network mount; it ends with the last watch. */
+/** A process that watches directories of one network mount. It ends with its last watch. */
 class NetworkProcess implements Disposable {
   readonly #mount: BytePath;
   readonly #child: ChildProcess;
@@ -49,10 +49,9 @@ class NetworkProcess implements Disposable {
 
   constructor(mount: BytePath) {
     this.#mount = mount;
-    // SIGUSR1 must not open an inspector.
+    // Without this flag SIGUSR1 would open an inspector, which any process of the guest could use.
     this.#child = spawn(process.execPath, ['--disable-sigusr1', fileURLToPath(PROGRAM)], {
       argv0: 'envd',
-      // It needs no variables of the daemon.
       env: {},
       stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
     });
@@ -65,8 +64,8 @@ class NetworkProcess implements Disposable {
   }
 
   /**
-   * Watches a directory until it is disposed of; resolves when everything is watched. `root`: without symbolic links.
-   * Throws `unavailable` when the file system does not answer, and the signal's reason.
+   * Watches a directory until the result is disposed of; resolves when everything is watched. `root` contains no symbolic
+   * link. Throws `unavailable` when the file system does not answer, and the reason of `signal`.
    */
   async watch(
     root: BytePath,
@@ -96,7 +95,7 @@ class NetworkProcess implements Disposable {
     this.isOver = true;
     if (this.#silence) clearTimeout(this.#silence);
     this.#child.removeAllListeners();
-    // SIGKILL, because a process that hangs in the file system handles no message.
+    // A process that hangs in the file system handles no message and no other signal.
     this.#child.kill('SIGKILL');
   }
 
@@ -123,7 +122,7 @@ class NetworkProcess implements Disposable {
     if (this.#watches.size === 0) this[Symbol.dispose]();
   }
 
-  /** Restarts the timer for the next message; one more second, in case the daemon's own event loop was busy. */
+  /** Starts the timer for the next message anew. It waits a second more, in case the daemon's own event loop was busy. */
   #listen(): void {
     if (this.#silence) clearTimeout(this.#silence);
     this.#silence = setTimeout(() => {

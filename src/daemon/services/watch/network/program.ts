@@ -1,5 +1,6 @@
-// A separate program that accesses a network file system for the daemon, so that a hung file system blocks this process
-// and not the daemon. Communicates with `NetworkProcess` over an IPC channel.
+// This program accesses a network file system for the daemon, so that a hung file system blocks this process and not
+// the
+// daemon. It communicates with `NetworkProcess` over an IPC channel.
 import { statfs } from 'node:fs/promises';
 import { EnvdError, messageOf } from '../../../../base/errors.ts';
 import { nameProcess } from '../../../../base/program/main.ts';
@@ -14,7 +15,7 @@ const ALIVE_MS = 1000;
 /** The watches of one network file system. */
 class Program {
   readonly #kernel = new KernelWatches();
-  /** By id; `stop` ends a watch, also while it starts. */
+  /** The watches by id. `stop` ends a watch, also while it is being started. */
   readonly #watches = new Map<number, { readonly root: BytePath; readonly stop: AbortController }>();
 
   take(request: NetworkRequest): void {
@@ -46,7 +47,7 @@ class Program {
       error = describe(reason);
     }
     this.#watches.delete(id);
-    // Nobody listens to a watch that was stopped.
+    // The daemon ignores this message for a watch that it has stopped.
     report({ type: 'ended', id, error });
   }
 }

@@ -3,15 +3,15 @@ import { type BytePath, joinBytes } from '../../../linux/paths/byte-path.ts';
 import type { TreeChange, WatchEventType } from '../local/event.ts';
 import type { Known, Ledger } from './ledger.ts';
 
-/** State of an entry that was removed before it could be checked. */
+/** Stands for the state of an entry that was removed before it could be checked. */
 const UNSEEN: Known = { inode: 0, isDirectory: false, size: 0, modifiedMs: 0, rights: '' };
 
-/** Merges events of inotify with changes found by polling. A state in the ledger has been reported already. */
+/** Merges events of inotify with changes that polling found. A state in the ledger was reported already. */
 export class Reconciler {
   readonly #ledger: Ledger;
-  /** Entries that did not exist when checked, with the time of that check. */
+  /** Entries that did not exist when they were checked, and the time of that check. */
   readonly #missing = new Map<BytePath, number>();
-  /** The last entry for which inotify reported a rename, until its new name is reported. */
+  /** The last entry that inotify reported as renamed, until its new name is reported. */
   #renamed: { readonly name: BytePath; readonly entries: [BytePath, Known][] } | null = null;
 
   #changes: TreeChange[] = [];
@@ -20,7 +20,6 @@ export class Reconciler {
     this.#ledger = ledger;
   }
 
-  /** Number of changes that have been found and not taken. */
   get size(): number {
     return this.#changes.length;
   }
@@ -32,7 +31,7 @@ export class Reconciler {
     return changes;
   }
 
-  /** Applies a change of an entry that inotify has told. */
+  /** Applies a change of an entry that inotify reported. */
   async applyInotify({ type, directory, name: entry, movedFrom }: TreeChange): Promise<void> {
     const name = joinBytes(directory, entry);
     if (type === 'create') await this.#created(name, movedFrom);
@@ -44,7 +43,6 @@ export class Reconciler {
     }
   }
 
-  /** Passes on a change of the root. */
   passRoot(change: TreeChange): void {
     this.#changes.push(change);
   }
@@ -82,7 +80,7 @@ export class Reconciler {
   async #created(name: BytePath, movedFrom: BytePath | null): Promise<void> {
     const now = await this.#ledger.look(name);
     const was = this.#ledger.get(name);
-    // Already reported: found by polling, or with its directory.
+    // It was reported already, when polling found it or its directory.
     if (movedFrom === null && now && was?.inode === now.inode) return;
     this.#ledger.remove(name);
     this.#tell('create', name, movedFrom);
@@ -93,7 +91,7 @@ export class Reconciler {
 
   #left(type: 'remove' | 'rename', name: BytePath): void {
     this.#missing.delete(name);
-    // Already reported: found by polling.
+    // It was reported already, when polling found it.
     if (!this.#ledger.get(name)) return;
     const entries = this.#ledger.remove(name);
     this.#tell(type, name);
@@ -114,13 +112,13 @@ export class Reconciler {
 
   #compare(name: BytePath, was: Known, now: Known): void {
     const isWritten = was.size !== now.size || was.modifiedMs !== now.modifiedMs;
-    // Changes of a directory's entries are reported for each entry.
+    // The modification time of a directory tells of changes of its entries, which are reported for each entry.
     if (isWritten && !now.isDirectory) this.#tell('write', name);
     if (was.rights !== now.rights) this.#tell('chmod', name);
     this.#ledger.set(name, now);
   }
 
-  /** Reports a removal, entries before their directory. */
+  /** Reports a removal. The entries of a directory come before it. */
   #remove(name: BytePath): void {
     const entries = this.#ledger.remove(name);
     for (const [rest] of entries.sort(([a], [b]) => depth(b) - depth(a))) this.#tell('remove', name + rest);

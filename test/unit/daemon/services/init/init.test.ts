@@ -3,6 +3,7 @@ import { EnvdError } from '../../../../../src/base/errors.ts';
 import { listenToDebug } from '../../../../../src/base/program/debug.ts';
 import { Init, type LastingStep, type QuickStep } from '../../../../../src/daemon/services/init/init.ts';
 import { INIT_REQUEST } from '../../../../../src/daemon/services/init/init-request.ts';
+import { applyTo } from '../../../../support/services/init-step.ts';
 
 const EARLY = INIT_REQUEST.read({ timestamp: '2026-01-01T00:00:00Z' }, '');
 const LATE = INIT_REQUEST.read({ timestamp: '2026-01-01T00:00:00.000000001Z' }, '');
@@ -57,22 +58,20 @@ function setUpLasting() {
     ],
   });
   const call = (defaultUser: string, caller = new AbortController()) =>
-    init.apply(INIT_REQUEST.read({ defaultUser }, ''), undefined, caller);
+    applyTo(init, INIT_REQUEST.read({ defaultUser }, ''), caller);
   return { init, runs, applied, call };
 }
 
 test('the steps run in order, the lasting ones last', async () => {
   const { init, log } = setUp();
-  expect(await init.apply(EARLY)).toEqual({ stale: false });
+  expect(await applyTo(init, EARLY)).toEqual({ stale: false });
   expect(log).toEqual(['auth', 'one', 'two', 'thaw', 'long']);
 });
 
 test('each step that is done is told to who listens', async () => {
   const told: object[] = [];
   listenToDebug(({ service, details }) => service === 'init' && told.push(details));
-  await setUp(new Set(['two']))
-    .init.apply(EARLY)
-    .catch(() => {});
+  await applyTo(setUp(new Set(['two'])).init, EARLY).catch(() => {});
   expect(told).toMatchObject([{ step: 'one' }, { step: 'thaw' }, { step: 'long' }]);
 });
 
@@ -113,9 +112,9 @@ describe('a lasting step', () => {
       },
     };
     const { init } = setUpLasting();
-    expect(await init.apply(UNTIMED, undefined, caller)).toEqual({ stale: false });
+    expect(await applyTo(init, UNTIMED, caller)).toEqual({ stale: false });
     const wanting = INIT_REQUEST.read({ defaultUser: 'a' }, '');
-    await expect(init.apply(wanting, undefined, caller)).rejects.toThrow('asked for');
+    await expect(applyTo(init, wanting, caller)).rejects.toThrow('asked for');
   });
 
   test('is not begun for what a later call has replaced', async () => {
@@ -156,52 +155,52 @@ describe('a stale request', () => {
     ['an older one', EARLY],
   ])('%s is authorised and thaws, and changes nothing else', async (_, request) => {
     const { init, log } = setUp();
-    await init.apply(LATE);
+    await applyTo(init, LATE);
     log.length = 0;
-    expect(await init.apply(request)).toEqual({ stale: true });
+    expect(await applyTo(init, request)).toEqual({ stale: true });
     expect(log).toEqual(['auth', 'thaw']);
     // Nor does it change the time of the last applied request.
-    expect(await init.apply(LATE)).toEqual({ stale: true });
+    expect(await applyTo(init, LATE)).toEqual({ stale: true });
   });
 
   test('is recognised by the nanosecond; a request without a time is never stale', async () => {
     const { init } = setUp();
-    expect(await init.apply(EARLY)).toEqual({ stale: false });
-    expect(await init.apply(LATE)).toEqual({ stale: false });
-    expect(await init.apply(UNTIMED)).toEqual({ stale: false });
-    expect(await init.apply(LATE)).toEqual({ stale: true });
+    expect(await applyTo(init, EARLY)).toEqual({ stale: false });
+    expect(await applyTo(init, LATE)).toEqual({ stale: false });
+    expect(await applyTo(init, UNTIMED)).toEqual({ stale: false });
+    expect(await applyTo(init, LATE)).toEqual({ stale: true });
   });
 
   test('is refused without authorisation', async () => {
     const { init, log, fail } = setUp();
-    await init.apply(LATE);
+    await applyTo(init, LATE);
     fail.add('auth');
     log.length = 0;
-    await expect(init.apply(LATE)).rejects.toThrow('auth is broken');
+    await expect(applyTo(init, LATE)).rejects.toThrow('auth is broken');
     expect(log).toEqual(['auth']);
   });
 
   test('is one older than a request whose quick steps were done', async () => {
     const { init, fail } = setUp(new Set(['long']));
-    await expect(init.apply(LATE)).rejects.toThrow('long is broken');
+    await expect(applyTo(init, LATE)).rejects.toThrow('long is broken');
     fail.clear();
-    expect(await init.apply(EARLY)).toEqual({ stale: true });
-    expect(await init.apply(LATE)).toEqual({ stale: false });
+    expect(await applyTo(init, EARLY)).toEqual({ stale: true });
+    expect(await applyTo(init, LATE)).toEqual({ stale: false });
   });
 });
 
 describe('failures', () => {
   test('of the authorisation end the call and are thrown unchanged', async () => {
     const { init, log, fail } = setUp(new Set(['auth']));
-    await expect(init.apply(EARLY)).rejects.toThrow(/^auth is broken$/);
+    await expect(applyTo(init, EARLY)).rejects.toThrow(/^auth is broken$/);
     expect(log).toEqual(['auth']);
     fail.clear();
-    expect(await init.apply(EARLY)).toEqual({ stale: false });
+    expect(await applyTo(init, EARLY)).toEqual({ stale: false });
   });
 
   test('name the step; the others are done', async () => {
     const { init, log } = setUp(new Set(['one', 'long']));
-    await expect(init.apply(EARLY)).rejects.toMatchObject({
+    await expect(applyTo(init, EARLY)).rejects.toMatchObject({
       kind: 'internal',
       message: "init step 'one' failed: one is broken",
     });
@@ -210,10 +209,10 @@ describe('failures', () => {
 
   test('leave the request unapplied, so that it is not stale when it is repeated', async () => {
     const { init, log, fail } = setUp(new Set(['thaw']));
-    await expect(init.apply(EARLY)).rejects.toThrow("init step 'thaw' failed");
+    await expect(applyTo(init, EARLY)).rejects.toThrow("init step 'thaw' failed");
     fail.clear();
     log.length = 0;
-    expect(await init.apply(EARLY)).toEqual({ stale: false });
+    expect(await applyTo(init, EARLY)).toEqual({ stale: false });
     expect(log).toEqual(['auth', 'one', 'two', 'thaw', 'long']);
   });
 
@@ -222,9 +221,11 @@ describe('failures', () => {
       throw new EnvdError('no_space', 'no space left');
     };
     const quick = [{ name: 'full', runs: 'unless stale', run } as const];
-    await expect(new Init({ authorize: () => {}, quick, lasting: [] }).apply(EARLY)).rejects.toMatchObject({
-      kind: 'no_space',
-      message: "init step 'full' failed: no space left",
-    });
+    await expect(applyTo(new Init({ authorize: () => {}, quick, lasting: [] }), EARLY)).rejects.toMatchObject(
+      {
+        kind: 'no_space',
+        message: "init step 'full' failed: no space left",
+      },
+    );
   });
 });

@@ -4,7 +4,7 @@ import { Init } from '../../../../../src/daemon/services/init/init.ts';
 import { INIT_REQUEST } from '../../../../../src/daemon/services/init/init-request.ts';
 import { NO_METADATA, type SandboxMetadata } from '../../../../../src/daemon/services/init/metadata.ts';
 import { initSteps } from '../../../../../src/daemon/services/init/steps.ts';
-import { initDependencies, runStep as run } from '../../../../support/services/init-step.ts';
+import { applyTo, initDependencies, runStep as run } from '../../../../support/services/init-step.ts';
 
 const newGuest = () => initDependencies().guest;
 
@@ -104,7 +104,7 @@ describe('clock', () => {
     const failing = { mount: () => Promise.reject(new Error('no server')) };
     const init = new Init(initSteps(initDependencies({ clock, volumes: failing })));
     const request = INIT_REQUEST.read({ timestamp: at(100), volumeMounts: [] }, '');
-    for (let i = 0; i < 3; i++) await expect(init.apply(request)).rejects.toThrow('no server');
+    for (let i = 0; i < 3; i++) await expect(applyTo(init, request)).rejects.toThrow('no server');
     expect(set.length).toBe(1);
   });
 
@@ -227,7 +227,7 @@ describe('the random generator', () => {
     const freezer = { ...dependencies.freezer, thaw: () => void done.push('thaw') };
     const init = new Init(initSteps({ ...dependencies, reseed, freezer }));
     const call = (lifecycleID: string, timestamp: string) =>
-      init.apply(INIT_REQUEST.read({ lifecycleID, timestamp }, ''));
+      applyTo(init, INIT_REQUEST.read({ lifecycleID, timestamp }, ''));
     await call('a', '2026-01-01T00:00:01Z');
     await call('a', '2026-01-01T00:00:02Z');
     await call('b', '2026-01-01T00:00:03Z');
@@ -244,6 +244,6 @@ describe('the random generator', () => {
       throw new Error('not permitted');
     };
     const init = new Init(initSteps({ ...initDependencies(), reseed }));
-    expect(await init.apply(INIT_REQUEST.read({ lifecycleID: 'a' }, ''))).toEqual({ stale: false });
+    expect(await applyTo(init, INIT_REQUEST.read({ lifecycleID: 'a' }, ''))).toEqual({ stale: false });
   });
 });

@@ -7,12 +7,14 @@ import {
   FilesystemFreezer,
   type FilesystemFreezerOptions,
 } from '../../../../../src/daemon/services/pause/filesystem-freezer.ts';
-import { WATCHDOG_MS } from '../../../../../src/daemon/services/pause/recovery.ts';
 import { WriteGate } from '../../../../../src/daemon/services/pause/write-gate.ts';
 import { loopMount } from '../../../../support/machine/cgroups.ts';
 import { isFrozen, isWritable } from '../../../../support/machine/frozen.ts';
 import { blockableTmpfs, mountTmpfs } from '../../../../support/machine/mounts.ts';
 import { scratch } from '../../../../support/machine/scratch.ts';
+
+/** contract.md, section 7: a freeze that nobody thaws is undone after 10 min. */
+const WATCHDOG_MS = 10 * 60 * 1000;
 
 /** A freezer for a file system of its own. */
 function setUp(options: Partial<FilesystemFreezerOptions> = {}) {

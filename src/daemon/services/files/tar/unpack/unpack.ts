@@ -123,7 +123,7 @@ class Unpacker {
   async #file(level: Level, name: BytePath, member: Member): Promise<void> {
     const { signal } = this.#options;
     const owner = this.#ownerOf(member);
-    // Uploads never set set-id bits: see docs/decisions/007-paths-and-rights.md.
+    // Uploads never set set-id bits: see docs/decisions/006-paths-and-rights.md.
     const target = { directory: level.writer, name, owner, mode: member.mode & 0o1777, signal };
     const count = () => {
       this.done.files++;
