@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
-import { mkdir } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { dirname } from 'node:path';
 import type { Logger } from 'pino';
+import { makePrivateDirectory } from '../base/program/make-directory.ts';
 import { Addresses } from './access/addresses.ts';
 import { Forwarded } from './access/forwarded.ts';
 import { InFlight } from './access/in-flight.ts';
@@ -220,7 +220,7 @@ async function makeStore(config: GatewayConfig, logger: Logger): Promise<Store> 
     return RedisStore.open({ locate, replicas, isCluster: redisCluster !== null }, logger);
   }
   const path = registry ?? ':memory:';
-  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+  await makePrivateDirectory(dirname(path));
   return EmbeddedStore.open(path);
 }
 

@@ -39,6 +39,17 @@ test('a flag goes before its variable', () => {
   expect(config([...KEY, '--port=2'], env)).toMatchObject({ apiKey: 'k', port: 2 });
 });
 
+test('a hook is a command or a URL', () => {
+  for (const hook of [
+    'pause-vm "$SANDBOX_ID"',
+    'curl http://a.test/',
+    'a:b',
+    'https://u:p@a.test:8443/x?y=1',
+  ])
+    expect(config([...KEY, `--hook=${hook}`]).hook).toBe(hook);
+  expect(config([...KEY, '--hook=HTTP://A.test']).hook).toBe('http://a.test/');
+});
+
 test('with Redis there is no registry file', () => {
   const redis = 'redis://127.0.0.1:6379/1';
   expect(config([...KEY, `--redis=${redis}`])).toMatchObject({ redis, registry: null, redisSentinels: null });
@@ -81,6 +92,21 @@ test.each([
   [[...KEY, '--hook-secret=secret'], /must be whsec_ and 24 to 64 bytes/],
   [[...KEY, `--hook-secret=whsec_${Buffer.alloc(23).toString('base64')}`], /must be whsec_/],
   [[...KEY, `--hook-secret=whsec_${Buffer.alloc(65).toString('base64')}`], /must be whsec_/],
+  ...[
+    ...[
+      'http://',
+      'https:/a.test/',
+      'http:///hook',
+      'http://a.test:0/',
+      'http://a.test:99999/',
+      'http://a b/',
+    ],
+    ...['ftp://a.test/', 'http://a.test/#part', 'HTTP://'],
+  ].flatMap((hook) =>
+    ['--hook', '--kill-hook', '--resume-hook'].map(
+      (flag) => [[...KEY, `${flag}=${hook}`], /must be a command, or a URL/] as [string[], RegExp],
+    ),
+  ),
   [[...KEY, '--resume-wait=0'], /at least 1/],
   [[...KEY, '--domain=.a'], /must be a host name/],
   [[...KEY, '--domain=ä.test'], /must be a host name/],
@@ -120,6 +146,24 @@ test('--help tells defaults as flags are written', () => {
 test('--help and --version are no errors', () => {
   for (const flag of ['--help', '--version'])
     expect(readGatewayConfig([flag], {})).toMatchObject({ exitCode: 0 });
+});
+
+test('a registry and hook runs where the kernel has files are refused, at once', () => {
+  const start = (...args: readonly string[]) => {
+    const { status, stderr } = spawnSync(
+      process.execPath,
+      [MAIN, ...KEY, '--host=127.0.0.1', '--port=0', ...args],
+      {
+        ...{ encoding: 'utf8', timeout: 20_000 },
+      },
+    );
+    return { status, stderr };
+  };
+  const refused = { status: 2, stderr: expect.stringContaining('is in a file system of the kernel (proc)') };
+  expect(start('--registry=/proc/envd/registry.db')).toEqual(refused);
+  expect(start('--registry=/proc/registry.db')).toEqual(refused);
+  const registry = `--registry=${scratch()}/registry.db`;
+  expect(start(registry, '--hook=true', '--hook-directory=/proc/envd/hooks')).toEqual(refused);
 });
 
 test('a port that is taken: a sentence and exit code 1, an address of others: exit code 2', async () => {

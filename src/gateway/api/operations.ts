@@ -7,6 +7,7 @@ import type { Resumes } from '../expiry/resumes.ts';
 import { isGone, isReachable, isResumable, type Registration, type Sandbox } from '../leases/sandbox.ts';
 import { extend, pause, register, removeSandbox, setTimeToLive } from '../leases/transitions.ts';
 import type { Position, Registry } from '../registry/registry.ts';
+import { HealthCheck } from './health.ts';
 import type { ListPage } from './lists.ts';
 import { Shared } from './shared.ts';
 import { Turns } from './turns.ts';
@@ -49,8 +50,11 @@ export class Operations {
   /** By sandbox. */
   readonly #measures = new Shared<SandboxMetric>();
 
+  readonly #health: HealthCheck;
+
   constructor(parts: OperationParts) {
     this.#parts = parts;
+    this.#health = new HealthCheck(() => parts.registry.check());
   }
 
   /** Throws `invalid_argument` for an address that is not allowed. */
@@ -121,9 +125,9 @@ export class Operations {
     return { sandbox: sandbox && isOpenTo(caller, sandbox) ? sandbox : unknown(id), now };
   }
 
-  /** Throws when the registry cannot be reached. */
-  async ping(): Promise<void> {
-    await this.#parts.registry.find('health');
+  /** Throws when the registry cannot be read or written. */
+  ping(): Promise<void> {
+    return this.#health.run();
   }
 
   /** Removes a sandbox: its machine by the kill hook, or, without one, only its record. */

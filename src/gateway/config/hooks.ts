@@ -1,3 +1,4 @@
+import { InvalidArgumentError } from 'commander';
 import {
   nonEmpty,
   parseCount,
@@ -34,11 +35,29 @@ export interface HookConfig extends ResumeLimits {
 /** Settings without a default. */
 export const OPTIONAL_HOOKS = { hook: null, killHook: null, resumeHook: null, hookSecret: null } as const;
 
+/** Reads a command, or a URL that can be called. */
+function parseHook(text: string): string {
+  nonEmpty(text);
+  // A shell would find no program of this name.
+  if (!/^[a-z][a-z0-9+.-]*:\/|^https?:/i.test(text)) return text;
+  const url = URL.parse(text);
+  const isHttp = /^https?:\/\//i.test(text) && url !== null && url.port !== '0';
+  if (isHttp && url.hash === '' && isAuthority(text)) return url.href;
+  throw new InvalidArgumentError(
+    'It must be a command, or a URL such as https://platform.example/hook, without a fragment.',
+  );
+}
+
+/** Whether a URL names a host itself: `http:///path` does not, though URL.parse() takes the path for one. */
+function isAuthority(text: string): boolean {
+  return /^https?:\/\/[^/\\\s]/i.test(text);
+}
+
 /** The hooks in the table of flags. */
 export const HOOK_SETTINGS: readonly Setting[] = [
-  setting('--hook <command|url>', 'called when a sandbox has expired', nonEmpty),
-  setting('--kill-hook <command|url>', 'called when a sandbox is to be removed', nonEmpty),
-  setting('--resume-hook <command|url>', 'called when a paused sandbox is needed', nonEmpty),
+  setting('--hook <command|url>', 'called when a sandbox has expired', parseHook),
+  setting('--kill-hook <command|url>', 'called when a sandbox is to be removed', parseHook),
+  setting('--resume-hook <command|url>', 'called when a paused sandbox is needed', parseHook),
   setting(
     '--hook-secret <list>',
     'whsec_ and base64: signs requests to URLs as Standard Webhooks says',

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { onAbort, within } from '../../base/abort.ts';
 import { EnvdError } from '../../base/errors.ts';
+import { makePrivateDirectory } from '../../base/program/make-directory.ts';
 import type { Hook, HookRequest } from './hook.ts';
 
 const RUN_ONCE = fileURLToPath(new URL('run-once.sh', import.meta.url));
@@ -37,7 +38,7 @@ export class CommandHook implements Hook {
 
   /** Throws when the directory cannot be made, or cannot be restricted to its owner. */
   static async open(options: CommandHookOptions): Promise<CommandHook> {
-    await mkdir(options.directory, { recursive: true, mode: 0o700 });
+    await makePrivateDirectory(options.directory);
     await restrict(options.directory);
     return new CommandHook(options);
   }

@@ -130,6 +130,10 @@ export class EmbeddedStore implements Store {
     }
   }
 
+  async check(): Promise<void> {
+    this.#read.get('');
+  }
+
   async watch(onChange: OnChange): Promise<void> {
     this.#onChange = onChange;
   }

@@ -13,8 +13,6 @@ const LONGEST_RETRY_MS = 2000;
 
 /** Of replies: it is a replica; another node of the cluster has the registry. */
 const ELSEWHERE: readonly string[] = ['READONLY', 'MOVED'];
-/** `min-replicas-to-write` are not there; the cluster misses nodes, or moves the registry. */
-const UNREADY: readonly string[] = ['NOREPLICAS', 'CLUSTERDOWN', 'ASK', 'TRYAGAIN'];
 
 /** The user or the password of the URL is wrong, or may not do what a gateway does. */
 const FORBIDDEN: readonly string[] = ['NOAUTH', 'WRONGPASS', 'NOPERM'];
@@ -85,9 +83,8 @@ export class RedisLink implements Disposable {
     } catch (error) {
       const code = codeOf(messageOf(error));
       if (ELSEWHERE.includes(code)) this.#lose(connection, error);
-      const isReply = error instanceof ErrorReply && ![...ELSEWHERE, ...UNREADY].includes(code);
-      const isOwn = error instanceof EnvdError || isReply;
-      throw isOwn ? error : unreachable(error);
+      if (error instanceof EnvdError) throw error;
+      throw error instanceof ErrorReply && !ELSEWHERE.includes(code) ? refused(error) : unreachable(error);
     }
   }
 
@@ -169,6 +166,13 @@ const codeOf = (message: string) => message.split(' ', 1)[0] ?? '';
 
 function unreachable(cause?: unknown): EnvdError {
   return new EnvdError('unavailable', 'the registry cannot be reached', { cause });
+}
+
+/** The server has answered, but does not do what it was asked: it is full, it starts, it misses replicas or nodes. */
+function refused(reply: ErrorReply): EnvdError {
+  return new EnvdError('unavailable', `the registry refuses what it was asked: ${messageOf(reply)}`, {
+    cause: reply,
+  });
 }
 
 function makeConnection(url: string, server: Server): Connection {

@@ -3,7 +3,7 @@ import type { Logger } from 'pino';
 import { dueAt, PHASES, type Phase, readRecord, type Sandbox } from '../leases/sandbox.ts';
 import { LookCache } from './look-cache.ts';
 import { type OnMessage, RedisLink, type Server } from './redis-link.ts';
-import { fieldsOf, KEYS, SHARED_KEY } from './redis-scripts.ts';
+import { BARRIER, fieldsOf, KEYS, SHARED_KEY } from './redis-scripts.ts';
 import type { Due, OnChange, PageQuery, ReadRecord, RecordPage, Store, Stored } from './registry.ts';
 
 /** How many records are entered in the lists at a time, so that other commands come between. */
@@ -66,6 +66,11 @@ export class RedisStore implements Store {
         await client.enterRecords(KEYS.attention, ids);
       });
     }
+  }
+
+  /** Writes, because a server whose disk or memory is full still answers reads. */
+  async check(): Promise<void> {
+    await this.#link.run((client) => client.set(BARRIER, ''));
   }
 
   async key(): Promise<string> {

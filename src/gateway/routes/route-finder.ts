@@ -19,8 +19,10 @@ export const RESULTS = [
 ];
 export type Result = (typeof RESULTS)[number];
 
-/** A decision that took longer is taken again, in ms. */
+/** A decision that took longer is made once more, because keys and names may have changed meanwhile; in ms. */
 const WAITED_MS = 20;
+/** A request is refused after so many decisions: its sandbox changes faster than it can be reached. */
+const MOST_DECISIONS = 8;
 
 /** What a request asks for. */
 export interface Question {
@@ -88,12 +90,28 @@ export class RouteFinder {
   /** Throws when the registry cannot be reached. */
   async find(question: Question): Promise<Decision> {
     const started = monotonicMs();
-    let decision = await this.#decide(question);
-    // Meanwhile the sandbox, its owner, its address or the key may be others. What was waited for is there now.
-    if (!isRefusal(decision) && monotonicMs() - started > WAITED_MS)
-      decision = { ...(await this.#decide(question, 'again')), phase: decision.phase };
+    const decision = await this.#decideLast(question);
     this.#parts.times.routes.observe({ phase: decision.phase }, (monotonicMs() - started) / 1000);
     return decision;
+  }
+
+  /**
+   * Decides until nothing has changed during the decision. A sandbox that was removed while its name was looked up would otherwise get
+   * the request at an address that may be another one's by now.
+   */
+  async #decideLast(question: Question): Promise<Decision> {
+    const { id } = question.target;
+    let first: Decision | undefined;
+    for (let count = 0; count < MOST_DECISIONS; count++) {
+      using record = this.#parts.registry.follow(id);
+      const started = monotonicMs();
+      const decision = await this.#decide(question, first && 'again');
+      first ??= decision;
+      const isLate = count === 0 && monotonicMs() - started > WAITED_MS;
+      if (isRefusal(decision) || !(isLate || record.hasChanged)) return { ...decision, phase: first.phase };
+    }
+    const message = `sandbox '${id}' has changed during each of ${MOST_DECISIONS} attempts to reach it: try again later`;
+    return { ...refuse('busy', 503, message), phase: first?.phase ?? 'unknown' };
   }
 
   async #decide(question: Question, isAgain?: 'again'): Promise<Decision> {

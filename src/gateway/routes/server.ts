@@ -31,6 +31,11 @@ class ConnectionContext {
   }
 }
 
+/**
+ * The most bytes of a request's head. A sandbox usually takes 16 KiB, but what a proxy in front asks has the whole head of the request
+ * and its target again.
+ */
+const HEAD_BYTES = 40 * 1024;
 /** The time for a request's head to be complete, in ms. */
 const HEAD_TIMEOUT_MS = 20_000;
 const CHECK_MS = 5000;
@@ -65,6 +70,7 @@ export class Front {
   constructor(maxConnections: number) {
     this.server = createServer({
       keepAliveTimeout: KEEP_ALIVE_MS,
+      maxHeaderSize: HEAD_BYTES,
       requestTimeout: 0,
       // Without this, Node takes the limit of the whole request, which is none.
       headersTimeout: HEAD_TIMEOUT_MS,
@@ -75,7 +81,7 @@ export class Front {
       shouldUpgradeCallback: isWebSocket,
     });
     this.#context.follow(this.server);
-    const connections = new Connections(maxConnections);
+    const connections = new Connections(maxConnections, HEAD_BYTES);
     connections.attach(this.server, (request, response) => this.#onRequest(request, response));
     this.server.on('upgrade', (request, stream, head) => {
       const socket = stream as Socket;
