@@ -9,9 +9,11 @@ import { InFlight } from './access/in-flight.ts';
 import { Keys } from './access/keys.ts';
 import { Rate } from './access/rates.ts';
 import { buildPlatform, type PlatformParts } from './api/app.ts';
+import { Creations } from './api/creations.ts';
 import { Operations } from './api/operations.ts';
 import type { GatewayConfig } from './config/config.ts';
 import { Expiration } from './expiry/expiration.ts';
+import { MachineMaker } from './expiry/machine-maker.ts';
 import { Resumes } from './expiry/resumes.ts';
 import { Scheduler } from './expiry/scheduler.ts';
 import { CommandHook } from './hooks/command-hook.ts';
@@ -75,34 +77,30 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
   const addresses = new Addresses(config);
   const registry = new Registry(store);
   await registry.dropClaims();
-  const [exchanges, pools] = [
-    new Exchanges(config.maxBuffered * MIB),
-    new ConnectionPools(Math.ceil(config.maxConnections / 4)),
-  ];
+  const exchanges = new Exchanges(config.maxBuffered * MIB);
+  const pools = new ConnectionPools(Math.ceil(config.maxConnections / 4));
   const staleConnections = new StaleConnections(exchanges, pools, registry, logger);
   await registry.watch((id) => void staleConnections.check(id));
   keys.watch(() => void staleConnections.check(null));
   const onGone = (id: string) => staleConnections.close(id);
   const common: Common = { config, logger, registry, addresses, keys, onGone };
-  const { expiration, scheduler, resumes } = await composeExpiry(common);
+  const expiry = await composeExpiry(common);
+  const { scheduler, resumes } = expiry;
   const targets = new TargetReader(config.headerPrefix, config.domain);
   const [{ drain }, { requireKey, maxRequests }] = [front, config];
   const inFlight = new InFlight(config.maxClientRequests);
   const rates = { clients: new Rate(config.clientRate), sandboxes: new Rate(config.sandboxRate) };
   const [times, forwarded] = [new RequestTimes(), new Forwarded(config.trustedProxies)];
   const metrics = () =>
-    renderGatewayMetrics({ registry, results: router.counts, exchanges, times, expiry: expiration.tally });
-  const rate = rates.clients;
-  const own = { targets, drain, metrics, rate, inFlight };
-  const app = composePlatform(common, { ...own, expiration, scheduler, resumes });
+    renderGatewayMetrics({ registry, results: router.counts, exchanges, times, expiry: expiry.expiration.tally });
+  const app = composePlatform(common, { targets, drain, metrics, rate: rates.clients, inFlight, ...expiry });
   await app.ready();
-  const via = new Via(key);
   const parts = { targets, exchanges, staleConnections, inFlight, keys, forwarded, times, logger };
   const router: Router = new Router({
     ...parts,
     maxRequests,
     requireKey,
-    finder: new RouteFinder({ registry, addresses, via, resumes, rates, times, requireKey }),
+    finder: new RouteFinder({ registry, addresses, via: new Via(key), resumes, rates, times, requireKey }),
     proxy: new ReverseProxy(pools, config.responseTimeout * 1000, forwarded, targets.vary),
     platform: (request, response) => app.routing(request, response),
   });
@@ -144,6 +142,7 @@ interface Expiry {
   readonly expiration: Expiration;
   readonly scheduler: Scheduler;
   readonly resumes: Resumes;
+  readonly creations: Creations;
 }
 
 async function composeExpiry({ config, logger, registry, addresses, onGone }: Common): Promise<Expiry> {
@@ -151,14 +150,16 @@ async function composeExpiry({ config, logger, registry, addresses, onGone }: Co
   const { defaultTimeout: resumedFor, keepPaused } = config;
   const hooks = await openHooks(config);
   const paused = { byHook: hooks.expire !== null, keptMs: keepPaused === 0 ? null : keepPaused * 1000 };
-  const parts = { registry, hooks, resumedFor, paused, addresses, owner, onGone, logger };
+  const maker = new MachineMaker(hooks.create, addresses);
+  const parts = { registry, hooks, maker, resumedFor, paused, addresses, owner, onGone, logger };
   const expiration = new Expiration(parts);
-  const { maxExpiries, maxExpiriesPerHost, resumeWait, maxWaiting, maxResumes } = config;
+  const { maxExpiries, maxExpiriesPerHost, resumeWait, maxWaiting, maxResumes, maxCreates } = config;
   const limits = { maxExpiries, maxExpiriesPerHost };
   const scheduler = new Scheduler({ registry, expiration, owner, keptMs: paused.keptMs, logger, ...limits });
   const waits = { resumeWait, maxWaiting, maxResumes };
   const resumes = new Resumes({ registry, scheduler, owner, isOn: hooks.resume !== null, ...waits });
-  return { expiration, scheduler, resumes };
+  const creations = new Creations({ registry, scheduler, maker, owner, maxCreates });
+  return { expiration, scheduler, resumes, creations };
 }
 
 function composePlatform(
@@ -172,6 +173,7 @@ function composePlatform(
     expiration,
     scheduler,
     resumes,
+    creations,
   }: Expiry & Pick<PlatformParts, 'targets' | 'drain' | 'metrics' | 'rate' | 'inFlight'>,
 ) {
   const onChange = ({ id, phase, deadline }: Sandbox) => {
@@ -184,6 +186,8 @@ function composePlatform(
   const operations = new Operations({ ...parts, onChange, onRemoved: onGone });
   return buildPlatform({
     operations,
+    creations,
+    defaultTimeout,
     targets,
     drain,
     keys,
@@ -226,8 +230,13 @@ async function makeStore(config: GatewayConfig, logger: Logger): Promise<Store> 
 
 async function openHooks(config: GatewayConfig): Promise<Hooks> {
   const open = async (hook: string | null) => (hook === null ? null : openHook(hook, config));
-  const { hook, killHook, resumeHook } = config;
-  return { expire: await open(hook), kill: await open(killHook), resume: await open(resumeHook) };
+  const { hook, killHook, resumeHook, createHook } = config;
+  return {
+    expire: await open(hook),
+    kill: await open(killHook),
+    resume: await open(resumeHook),
+    create: await open(createHook),
+  };
 }
 
 async function openHook(hook: string, config: GatewayConfig): Promise<Hook> {

@@ -40,6 +40,7 @@ export async function runGateway(): Promise<void> {
     throw error;
   }
   if (config.hook === null) logger.warn(NO_HOOK_WARNING);
+  if (config.createHook !== null && config.killHook === null) logger.warn(NO_KILL_HOOK_WARNING);
   logger.info({ address, port, version: config.version }, 'ready');
 }
 
@@ -57,6 +58,9 @@ function mostConnections(): number {
 
 const NO_HOOK_WARNING =
   'no --hook: sandboxes that expire are frozen and no longer reachable, but no machine is paused or removed';
+
+const NO_KILL_HOOK_WARNING =
+  '--create-hook without --kill-hook: the machine of a sandbox that could not be created, or is deleted, is left behind';
 
 /** Connections that the kernel may have ready, as far as its own limit (somaxconn) allows. */
 const BACKLOG = 4096;

@@ -23,10 +23,12 @@ test('flags that are missing have defaults', () => {
     ...{
       killHook: null,
       resumeHook: null,
+      createHook: null,
       hookSecret: null,
       resumeWait: 30,
       maxWaiting: 1024,
       maxResumes: 64,
+      maxCreates: 64,
     },
     ...{ maxRequests: 4096, maxExpiries: 128, maxExpiriesPerHost: 16, drain: 5, responseTimeout: 600 },
     ...{ keyFile: null, domain: null, requireKey: false, allowAddresses: null, allowPorts: [[1, 65535]] },
@@ -103,7 +105,7 @@ test.each([
     ],
     ...['ftp://a.test/', 'http://a.test/#part', 'HTTP://'],
   ].flatMap((hook) =>
-    ['--hook', '--kill-hook', '--resume-hook'].map(
+    ['--hook', '--kill-hook', '--resume-hook', '--create-hook'].map(
       (flag) => [[...KEY, `${flag}=${hook}`], /must be a command, or a URL/] as [string[], RegExp],
     ),
   ),
@@ -141,6 +143,14 @@ test('ranges are lists', () => {
 test('--help tells defaults as flags are written', () => {
   const { output } = readGatewayConfig(['--help'], {}) as { readonly output: string };
   expect(output.replace(/\s+/g, ' ')).toContain('(ENVD_GATEWAY_ALLOW_PORTS) (default: 1-65535)');
+});
+
+test('--help has every flag under the heading of its subject', () => {
+  const { output } = readGatewayConfig(['--help'], {}) as { readonly output: string };
+  const headings = [...output.matchAll(/^(\S.*):$/gm)].map(([, heading]) => heading);
+  expect(headings).toEqual(['Options', 'Basics', 'Who and where', 'Limits', 'Expiry and hooks', 'Registry']);
+  const common = output.split(/^Options:$/m)[1]?.split(/^Basics:$/m)[0] ?? '';
+  expect([...common.matchAll(/--[a-z-]+/g)].map(([flag]) => flag)).toEqual(['--version', '--help']);
 });
 
 test('--help and --version are no errors', () => {

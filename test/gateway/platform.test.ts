@@ -143,7 +143,7 @@ test('a refresh without a body extends by the default time to live', async () =>
 
 test('what published clients create is 501, and nothing is registered', async () => {
   const { body } = await gateway.call('POST /sandboxes', { templateID: 'base', timeout: 300 });
-  expect(body).toMatchObject({ code: 501, message: expect.stringMatching(/creates no sandboxes/) });
+  expect(body).toMatchObject({ code: 501, message: expect.stringMatching(/has no --create-hook/) });
   expect((await gateway.call('POST /sandboxes', { templateID: 'base', address: 'a' })).status).toBe(400);
 });
 

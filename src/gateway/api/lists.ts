@@ -114,6 +114,7 @@ function readFilter({ state, metadata = '', template }: ListQuery): ListPage['ma
   // Published clients encode keys and values twice.
   const pairs = [...new URLSearchParams(metadata)].map((pair) => pair.map(decode));
   return (sandbox) =>
+    sandbox.phase !== 'creating' &&
     (states.length === 0 || states.includes(stateOf(sandbox))) &&
     (!template || sandbox.templateID === template || sandbox.alias === template) &&
     pairs.every(([key = '', value]) => sandbox.metadata[key] === value);

@@ -20,7 +20,7 @@ const FREEZE_WAIT_MS = 30_000;
 /** How many records a list reads before it yields to other requests. */
 const READ_AT_A_TIME = 100;
 /** The most of metadata: of a sandbox, and of a page of a list unless that is a single one; in bytes of JSON. */
-const METADATA_BYTES = 16 * 1024;
+export const METADATA_BYTES = 16 * 1024;
 const PAGE_BYTES = 1024 ** 2;
 
 export interface OperationParts {
@@ -130,12 +130,17 @@ export class Operations {
     return this.#health.run();
   }
 
-  /** Removes a sandbox: its machine by the kill hook, or, without one, only its record. */
-  async remove(id: string): Promise<void> {
+  /**
+   * Removes a sandbox: its machine by the kill hook, or, without one, only its record. Throws `permission_denied` for a client whose
+   * sandbox the platform has registered.
+   */
+  async remove(caller: Caller | null, id: string): Promise<void> {
     const { registry, hooks, onRemoved, onChange } = this.#parts;
-    const doomed = await registry.change(id, (current, now) =>
-      hooks.kill ? removeSandbox(current, now) : null,
-    );
+    const doomed = await registry.change(id, (current, now) => {
+      if (!isOpenTo(caller, current)) unknown(id);
+      assertRemovableBy(caller, current);
+      return hooks.kill ? removeSandbox(current, now) : null;
+    });
     if (doomed === undefined) unknown(id);
     if (!hooks.kill) onRemoved(id);
     else if (doomed) {
@@ -238,13 +243,24 @@ export class Operations {
   }
 }
 
-function sizeOf({ metadata }: Pick<Sandbox, 'metadata'>): number {
+/** The bytes of metadata, as JSON. */
+export function sizeOf({ metadata }: Pick<Sandbox, 'metadata'>): number {
   return Buffer.byteLength(JSON.stringify(metadata));
 }
 
 /** Clients see only their own sandboxes. */
-function isOpenTo(caller: Caller | null, { owner }: Sandbox): boolean {
-  return caller?.kind === 'platform' || (caller?.kind === 'client' && owner === caller.name);
+function isOpenTo(caller: Caller | null, { owner, phase }: Sandbox): boolean {
+  if (caller?.kind === 'platform') return true;
+  return caller?.kind === 'client' && owner === caller.name && phase !== 'creating';
+}
+
+/** A machine that a client has not created belongs to the platform. */
+function assertRemovableBy(caller: Caller | null, { isCreated }: Sandbox): void {
+  if (caller?.kind === 'platform' || isCreated) return;
+  throw new EnvdError(
+    'permission_denied',
+    'forbidden: this sandbox is removed with a key of the platform only',
+  );
 }
 
 function isBeingThawed({ phase, claim }: Sandbox): boolean {

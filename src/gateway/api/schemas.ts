@@ -52,6 +52,37 @@ export const registerSchema = {
   },
 } as const;
 
+/** `NewSandbox` of the published API. Further members are the hook's. */
+export interface CreateBody {
+  readonly templateID: string;
+  readonly timeout?: number;
+  readonly metadata?: Readonly<Record<string, string>> | null;
+  readonly envVars?: Readonly<Record<string, string>> | null;
+  readonly autoPause?: boolean;
+  readonly autoPauseMemory?: boolean;
+  readonly autoResume?: { readonly enabled?: boolean } | null;
+}
+
+const texts = { type: ['object', 'null'], additionalProperties: { type: 'string' } } as const;
+
+export const createSchema = {
+  type: 'object',
+  required: ['templateID'],
+  properties: {
+    // An environment variable of the hook.
+    templateID: { type: 'string', pattern: '^[^\\u0000-\\u001f\\u007f]{1,256}$' },
+    timeout,
+    metadata: texts,
+    envVars: texts,
+    secure: { type: ['boolean', 'null'] },
+    autoPause: { type: 'boolean' },
+    autoPauseMemory: { type: 'boolean' },
+    autoResume: { type: ['object', 'null'], properties: { enabled: { type: 'boolean' } } },
+    allow_internet_access: { type: ['boolean', 'null'] },
+    network: { type: ['object', 'null'] },
+  },
+} as const;
+
 export const timeoutSchema = { type: 'object', required: ['timeout'], properties: { timeout } } as const;
 
 /** Without a body, the default time to live is used. */

@@ -17,6 +17,10 @@ import { OUTCOMES, type Outcome } from '../leases/sandbox.ts';
 export interface HookConfig extends ResumeLimits {
   /** A shell command or a URL that pauses or removes what has expired; null: no hook. */
   readonly hook: string | null;
+  /** The same for making the machine of a new sandbox; null: the platform registers sandboxes. */
+  readonly createHook: string | null;
+  /** The most sandboxes that this gateway creates concurrently. */
+  readonly maxCreates: number;
   /** The same for removing a sandbox at once; null: only the record is removed. */
   readonly killHook: string | null;
   /** The same for resuming a paused sandbox; null: it stays paused. */
@@ -33,7 +37,13 @@ export interface HookConfig extends ResumeLimits {
 }
 
 /** Settings without a default. */
-export const OPTIONAL_HOOKS = { hook: null, killHook: null, resumeHook: null, hookSecret: null } as const;
+export const OPTIONAL_HOOKS = {
+  hook: null,
+  createHook: null,
+  killHook: null,
+  resumeHook: null,
+  hookSecret: null,
+} as const;
 
 /** Reads a command, or a URL that can be called. */
 function parseHook(text: string): string {
@@ -56,6 +66,7 @@ function isAuthority(text: string): boolean {
 /** The hooks in the table of flags. */
 export const HOOK_SETTINGS: readonly Setting[] = [
   setting('--hook <command|url>', 'called when a sandbox has expired', parseHook),
+  setting('--create-hook <command|url>', 'called to make the machine of a new sandbox', parseHook),
   setting('--kill-hook <command|url>', 'called when a sandbox is to be removed', parseHook),
   setting('--resume-hook <command|url>', 'called when a paused sandbox is needed', parseHook),
   setting(
@@ -90,4 +101,5 @@ export const HOOK_SETTINGS: readonly Setting[] = [
   ),
   setting('--max-waiting <number>', 'limit of requests that wait so', parseCount, 1024),
   setting('--max-resumes <number>', 'limit of sandboxes that are resumed at a time', parseCount, 64),
+  setting('--max-creates <number>', 'limit of sandboxes that are created at a time', parseCount, 64),
 ];

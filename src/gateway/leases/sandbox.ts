@@ -1,7 +1,7 @@
 /** The phases of a sandbox; `transitions.ts` lists the transitions. A removed sandbox has no record. */
 export const PHASES = [
   ...(['running', 'expiring', 'committed', 'thawing', 'paused'] as const),
-  ...(['resuming', 'removing'] as const),
+  ...(['resuming', 'removing', 'creating'] as const),
 ] as const;
 export type Phase = (typeof PHASES)[number];
 
@@ -76,6 +76,8 @@ export interface Sandbox extends Registration {
   readonly machine?: 'frozen';
   /** When a paused sandbox is forgotten; absent: never. */
   readonly forgetAt?: number;
+  /** A hook of this gateway has made its machine; absent: the platform has registered it. */
+  readonly isCreated?: boolean;
   /** A hook has resumed its machine, but its guest has not been thawed yet. */
   readonly isResumed?: boolean;
 }
@@ -107,7 +109,8 @@ export function outcomeOf({ onExpiry, pausedFrom }: Sandbox): Outcome {
 
 /** Whether a sandbox that is not running can be resumed, now or soon. */
 export function isResumable(sandbox: Sandbox): boolean {
-  return outcomeOf(sandbox) === 'pause' && sandbox.phase !== 'removing' && !sandbox.isDoomed;
+  const { phase, isDoomed } = sandbox;
+  return outcomeOf(sandbox) === 'pause' && phase !== 'removing' && phase !== 'creating' && !isDoomed;
 }
 
 /** Identifies one attempt to expire, resume or remove a sandbox. All gateways that work on the attempt use the same id. */

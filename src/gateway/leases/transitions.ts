@@ -33,12 +33,13 @@ const TRANSITIONS: Readonly<Record<Phase, readonly Phase[]>> = {
   paused: ['resuming', 'removing'],
   resuming: ['thawing', 'paused', 'removing'],
   removing: [],
+  creating: ['running', 'removing'],
 };
 
 /** The phases in which a hook may be running; it must end before another one begins. */
-const IN_HOOK: readonly Phase[] = ['committed', 'resuming'];
+const IN_HOOK: readonly Phase[] = ['committed', 'resuming', 'creating'];
 
-function transition(sandbox: Sandbox, phase: Phase, change: Partial<Sandbox> = {}): Sandbox {
+export function transition(sandbox: Sandbox, phase: Phase, change: Partial<Sandbox> = {}): Sandbox {
   if (!TRANSITIONS[sandbox.phase].includes(phase)) {
     throw new EnvdError('internal', `sandbox '${sandbox.id}' cannot go from ${sandbox.phase} to ${phase}`);
   }
@@ -92,6 +93,8 @@ export function extend(sandbox: Sandbox, seconds: number, now: number): Sandbox 
 }
 
 function uncommitted(sandbox: Sandbox): Sandbox {
+  if (sandbox.phase === 'creating')
+    throw new EnvdError('not_found', `sandbox '${sandbox.id}' is still being created`);
   if (!isGone(sandbox)) return sandbox;
   const end = sandbox.phase === 'paused' || sandbox.phase === 'resuming' ? 'is paused' : 'has expired';
   throw new EnvdError('not_found', `sandbox '${sandbox.id}' ${end}`);
@@ -117,7 +120,8 @@ export function removeSandbox(sandbox: Sandbox, now: number): Sandbox {
   return toRemoving({ ...sandbox, failures: 0 }, now);
 }
 
-function toRemoving(sandbox: Sandbox, retryAt: number): Sandbox {
+/** Begins the removal of the machine of a sandbox, at `retryAt`. */
+export function toRemoving(sandbox: Sandbox, retryAt: number): Sandbox {
   return transition(sandbox, 'removing', { ...nextAttempt(sandbox), retryAt });
 }
 

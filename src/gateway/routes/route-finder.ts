@@ -242,5 +242,6 @@ function describeLoop(id: string): string {
 }
 
 function describeAbsence({ id, phase }: Sandbox): string {
+  if (phase === 'creating') return `sandbox '${id}' is still being created`;
   return phase === 'paused' ? `sandbox '${id}' is paused` : `sandbox '${id}' has expired`;
 }
