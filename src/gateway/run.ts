@@ -79,7 +79,7 @@ async function listen({ server }: Front, { host, port }: GatewayConfig): Promise
  * no state that changes in more than one step, and changes of the registry are atomic (docs/decisions/025-hostile-traffic.md).
  */
 function surviveErrors(front: Front, logger: Logger): void {
-  // Of this server alone: a connection that cannot be accepted.
+  // The server emits this error when it cannot accept a connection.
   front.server.on('error', (error) => logger.error({ err: error }, 'a connection could not be accepted'));
   surviveUncaught((error, origin) => {
     const connectionClosed = front.endCurrent();

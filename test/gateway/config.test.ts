@@ -31,7 +31,14 @@ test('flags that are missing have defaults', () => {
       maxCreates: 64,
     },
     ...{ maxRequests: 4096, maxExpiries: 128, maxExpiriesPerHost: 16, drain: 5, responseTimeout: 600 },
-    ...{ keyFile: null, domain: null, requireKey: false, allowAddresses: null, allowPorts: [[1, 65535]] },
+    ...{
+      keyFile: null,
+      domain: null,
+      idleTimeout: null,
+      requireKey: false,
+      allowAddresses: null,
+      allowPorts: [[1, 65535]],
+    },
   });
 });
 

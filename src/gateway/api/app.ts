@@ -83,7 +83,7 @@ export function buildPlatform(parts: PlatformParts): FastifyInstance {
     passOnIds(request, { setHeader: (name, value) => reply.header(name, value) });
   });
   app.addHook('onSend', async (_request, reply) => {
-    // RFC 9110, section 8.3: it is the type of content.
+    // There is no content whose type it could be (RFC 9110, section 8.3).
     if (reply.statusCode === 204) reply.removeHeader('content-type');
   });
   app.register((scope, _options, done) => {

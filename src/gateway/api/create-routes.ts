@@ -3,7 +3,7 @@ import { EnvdError } from '../../base/errors.ts';
 import type { Sandbox } from '../leases/sandbox.ts';
 import type { Creations } from './creations.ts';
 import type { Operations } from './operations.ts';
-import { METADATA_BYTES, sizeOf } from './operations.ts';
+import { assertMetadataFits } from './rules.ts';
 import { type CreateBody, createSchema, type RegisterBody } from './schemas.ts';
 import type { Views } from './views.ts';
 
@@ -45,20 +45,26 @@ export class CreateRoutes {
 
   async #create({ caller }: FastifyRequest, body: CreateBody, reply: FastifyReply): Promise<FastifyReply> {
     const { creations, views, defaultTimeout } = this.#parts;
-    const { templateID, timeout, envVars, metadata, autoPause, autoPauseMemory, autoResume, ...rest } = body;
-    if (autoPauseMemory === false) {
-      const message =
-        'this gateway pauses sandboxes with their memory only, not without (autoPauseMemory: false)';
-      throw new EnvdError('unimplemented', message);
-    }
+    const {
+      templateID,
+      timeout,
+      envVars,
+      metadata,
+      autoPause,
+      autoPauseMemory: _,
+      autoResume,
+      idleTimeout,
+      ...rest
+    } = body;
+    assertProvided(body);
     const wanted = {
       templateID,
       metadata: metadata ?? {},
       onExpiry: autoPause ? 'pause' : 'remove',
       autoResume: autoResume?.enabled ?? false,
+      ...(idleTimeout !== undefined && { idleTimeout }),
     } as const;
-    if (sizeOf(wanted) > METADATA_BYTES)
-      throw new EnvdError('invalid_argument', `metadata must be at most ${METADATA_BYTES} bytes of JSON`);
+    assertMetadataFits(wanted);
     const machine = {
       seconds: timeout ?? defaultTimeout,
       envVars: envVars ?? {},
@@ -73,4 +79,21 @@ export class CreateRoutes {
   async #forget({ id }: Sandbox): Promise<void> {
     await this.#parts.operations.remove({ kind: 'platform' }, id);
   }
+}
+
+/** Members of `network` that are about requests to the sandbox, which the gateway carries. All others are about what the hook makes. */
+const OF_REQUESTS = ['maskRequestHost', 'httpsPorts'] as const;
+
+/** Throws `unimplemented` for what this gateway would have to do itself. The client would think that it is done. */
+function assertProvided({ autoPauseMemory, network }: CreateBody): void {
+  const missing = [
+    ...(autoPauseMemory === false ? ['autoPauseMemory: false'] : []),
+    ...(network?.allowPublicTraffic === false ? ['network.allowPublicTraffic: false'] : []),
+    ...OF_REQUESTS.filter((name) => network?.[name] != null).map((name) => `network.${name}`),
+  ];
+  if (missing.length === 0) return;
+  throw new EnvdError(
+    'unimplemented',
+    `this gateway does not provide ${missing.join(', ')}: create the sandbox without`,
+  );
 }

@@ -7,6 +7,7 @@ import { isFair } from '../access/shares.ts';
 import type { MachineMaker, WantedMachine } from '../expiry/machine-maker.ts';
 import type { Scheduler } from '../expiry/scheduler.ts';
 import { beginCreation } from '../leases/creation.ts';
+import { withIdleTimeout } from '../leases/idle.ts';
 import type { Registration, Sandbox } from '../leases/sandbox.ts';
 import type { Registry } from '../registry/registry.ts';
 
@@ -15,7 +16,10 @@ const ID_LENGTH = 20;
 const ID_CHARACTERS = 'abcdefghijklmnopqrstuvwxyz0123456789';
 
 /** What a client says of a new sandbox. */
-export type WantedSandbox = Pick<Registration, 'templateID' | 'metadata' | 'onExpiry' | 'autoResume'>;
+export type WantedSandbox = Pick<
+  Registration,
+  'templateID' | 'metadata' | 'onExpiry' | 'autoResume' | 'idleTimeout'
+>;
 
 export interface CreationParts {
   readonly registry: Registry;
@@ -25,6 +29,8 @@ export interface CreationParts {
   readonly owner: string;
   /** The most sandboxes that this gateway creates concurrently. */
   readonly maxCreates: number;
+  /** The idle timeout of creations without one, in seconds; null: only the deadline counts. */
+  readonly idleTimeout: number | null;
 }
 
 /** Creates sandboxes by the create hook. */
@@ -54,9 +60,8 @@ export class Creations {
     this.#running.set(id, owner);
     try {
       const since = monotonicMs();
-      const begun = await registry.put(id, (_, now) =>
-        beginCreation({ ...nowhere(id), ...wanted, owner }, gateway, now),
-      );
+      const registration = withIdleTimeout({ ...nowhere(id), ...wanted, owner }, this.#parts.idleTimeout);
+      const begun = await registry.put(id, (_, now) => beginCreation(registration, gateway, now));
       const error = await maker.order(id, machine, () => scheduler.work(begun, since));
       const { sandbox } = await registry.find(id);
       if (

@@ -73,7 +73,7 @@ function readToken(token: string): Position {
     if (Array.isArray(position) && Number.isFinite(position[0]) && typeof position[1] === 'string')
       return { startedAt: position[0], id: position[1] };
   } catch {
-    // Not JSON.
+    // The token is no JSON, which the error below says.
   }
   throw malformed('nextToken', 'the X-Next-Token of an earlier page', token);
 }

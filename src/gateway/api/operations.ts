@@ -4,11 +4,13 @@ import type { Addresses } from '../access/addresses.ts';
 import type { Caller } from '../access/keys.ts';
 import { measure } from '../expiry/guest.ts';
 import type { Resumes } from '../expiry/resumes.ts';
+import { withIdleTimeout } from '../leases/idle.ts';
 import { isGone, isReachable, isResumable, type Registration, type Sandbox } from '../leases/sandbox.ts';
 import { extend, pause, register, removeSandbox, setTimeToLive } from '../leases/transitions.ts';
 import type { Position, Registry } from '../registry/registry.ts';
 import { HealthCheck } from './health.ts';
 import type { ListPage } from './lists.ts';
+import { assertMetadataFits, assertRemovableBy, isOpenTo, metadataBytesOf } from './rules.ts';
 import { Shared } from './shared.ts';
 import { Turns } from './turns.ts';
 import { metricOf, type SandboxMetric } from './views.ts';
@@ -19,8 +21,7 @@ const THAW_WAIT_MS = 10_000;
 const FREEZE_WAIT_MS = 30_000;
 /** How many records a list reads before it yields to other requests. */
 const READ_AT_A_TIME = 100;
-/** The most of metadata: of a sandbox, and of a page of a list unless that is a single one; in bytes of JSON. */
-export const METADATA_BYTES = 16 * 1024;
+/** The most of metadata on a page of a list with more than one sandbox, in bytes of JSON. */
 const PAGE_BYTES = 1024 ** 2;
 
 export interface OperationParts {
@@ -31,6 +32,8 @@ export interface OperationParts {
   readonly hooks: { readonly pause: boolean; readonly kill: boolean; readonly timeout: number };
   /** For registrations and refreshes without a time to live, in seconds. */
   readonly defaultTimeout: number;
+  /** The idle timeout of registrations without one, in seconds; null: only the deadline counts. */
+  readonly idleTimeout: number | null;
   /** Called after each change of a record. */
   readonly onChange: (sandbox: Sandbox) => void;
   /** Called when a record has been removed. */
@@ -60,9 +63,11 @@ export class Operations {
   /** Throws `invalid_argument` for an address that is not allowed. */
   async register(wanted: Omit<Registration, 'ip'>, seconds = this.#parts.defaultTimeout): Promise<Sandbox> {
     const { id } = wanted;
-    if (sizeOf(wanted) > METADATA_BYTES)
-      throw new EnvdError('invalid_argument', `metadata must be at most ${METADATA_BYTES} bytes of JSON`);
-    const registration = { ...wanted, ...this.#parts.addresses.admit(wanted.address) };
+    assertMetadataFits(wanted);
+    const registration = withIdleTimeout(
+      { ...wanted, ...this.#parts.addresses.admit(wanted.address) },
+      this.#parts.idleTimeout,
+    );
     const make = (before: Sandbox | null, now: number) => register(before, registration, seconds, now);
     const sandbox = await this.#parts.registry.put(id, make);
     this.#parts.onChange(sandbox);
@@ -88,7 +93,7 @@ export class Operations {
       const part = await this.#parts.registry.page({ order, after, limit: size, owner });
       const recent = part.sandboxes.filter(({ startedAt }) => startedAt >= startedFrom);
       for (const sandbox of recent.filter((each) => isOpenTo(caller, each) && matches(each))) {
-        bytes += sizeOf(sandbox);
+        bytes += metadataBytesOf(sandbox);
         const last = found.at(-1);
         if (last && (found.length === limit || bytes > PAGE_BYTES)) return { sandboxes: found, next: last };
         found.push(sandbox);
@@ -241,26 +246,6 @@ export class Operations {
     });
     return last;
   }
-}
-
-/** The bytes of metadata, as JSON. */
-export function sizeOf({ metadata }: Pick<Sandbox, 'metadata'>): number {
-  return Buffer.byteLength(JSON.stringify(metadata));
-}
-
-/** Clients see only their own sandboxes. */
-function isOpenTo(caller: Caller | null, { owner, phase }: Sandbox): boolean {
-  if (caller?.kind === 'platform') return true;
-  return caller?.kind === 'client' && owner === caller.name && phase !== 'creating';
-}
-
-/** A machine that a client has not created belongs to the platform. */
-function assertRemovableBy(caller: Caller | null, { isCreated }: Sandbox): void {
-  if (caller?.kind === 'platform' || isCreated) return;
-  throw new EnvdError(
-    'permission_denied',
-    'forbidden: this sandbox is removed with a key of the platform only',
-  );
 }
 
 function isBeingThawed({ phase, claim }: Sandbox): boolean {

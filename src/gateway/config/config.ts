@@ -56,6 +56,8 @@ export interface GatewayConfig extends HookConfig, TrafficConfig, RegistryConfig
   readonly responseTimeout: number;
   /** For registrations and refreshes without a time to live, in seconds. */
   readonly defaultTimeout: number;
+  /** The time without use after which sandboxes expire that are registered without one, in seconds; null: only deadlines count. */
+  readonly idleTimeout: number | null;
   readonly logLevel: LogLevel;
   /** The gateway's PATH, which hook commands inherit. */
   readonly path: string;
@@ -69,6 +71,7 @@ const NOT_GIVEN = {
   requireKey: false,
   allowAddresses: null,
   domain: null,
+  idleTimeout: null,
   ...OPTIONAL_HOOKS,
   ...OPTIONAL_TRAFFIC,
   ...OPTIONAL_REGISTRY,
@@ -121,6 +124,7 @@ const WHO_AND_WHERE: readonly Setting[] = [
 const EXPIRY: readonly Setting[] = [
   ...HOOK_SETTINGS,
   setting('--default-timeout <seconds>', 'time to live of registrations without one', parseSeconds, 300),
+  setting('--idle-timeout <seconds>', 'time without use after which a sandbox expires', parseSeconds),
   setting('--max-expiries <number>', 'limit of expiries at a time', parseCount, 128),
   setting('--max-expiries-per-host <number>', 'limit of expiries at a time on one host', parseCount, 16),
 ];

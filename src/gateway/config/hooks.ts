@@ -1,6 +1,5 @@
-import { InvalidArgumentError } from 'commander';
 import {
-  nonEmpty,
+  parseAs,
   parseCount,
   parseList,
   parsePath,
@@ -45,18 +44,19 @@ export const OPTIONAL_HOOKS = {
   hookSecret: null,
 } as const;
 
-/** Reads a command, or a URL that can be called. */
-function parseHook(text: string): string {
-  nonEmpty(text);
+/** A command, or a URL that can be called; null for what is neither. */
+function readHook(text: string): string | null {
+  if (text === '') return null;
   // A shell would find no program of this name.
   if (!/^[a-z][a-z0-9+.-]*:\/|^https?:/i.test(text)) return text;
   const url = URL.parse(text);
-  const isHttp = /^https?:\/\//i.test(text) && url !== null && url.port !== '0';
-  if (isHttp && url.hash === '' && isAuthority(text)) return url.href;
-  throw new InvalidArgumentError(
-    'It must be a command, or a URL such as https://platform.example/hook, without a fragment.',
-  );
+  return url && isAuthority(text) && url.port !== '0' && url.hash === '' ? url.href : null;
 }
+
+const parseHook = parseAs(
+  readHook,
+  'It must be a command, or a URL such as https://platform.example/hook, without a fragment.',
+);
 
 /** Whether a URL names a host itself: `http:///path` does not, though URL.parse() takes the path for one. */
 function isAuthority(text: string): boolean {

@@ -3,6 +3,7 @@ import { EnvdError, messageOf } from '../../base/errors.ts';
 import type { Addresses } from '../access/addresses.ts';
 import { type HookEvent, type Hooks, hookRequest } from '../hooks/hook.ts';
 import { failCreation } from '../leases/creation.ts';
+import { expireIdle, keepAwake } from '../leases/idle-expiry.ts';
 import { type ObservedFreeze, outcomeOf, type Paused, type Phase, type Sandbox } from '../leases/sandbox.ts';
 import {
   commitExpiry,
@@ -17,8 +18,8 @@ import {
   resume,
 } from '../leases/transitions.ts';
 import type { Registry } from '../registry/registry.ts';
-import { collapse, freeze, type SandboxDaemon, thaw } from './guest.ts';
-import { type HeldLease, renewLease } from './held-lease.ts';
+import { collapse, freeze, hasProcesses, type SandboxDaemon, thaw } from './guest.ts';
+import { type HeldLease, isSameAttempt, renewLease } from './held-lease.ts';
 import type { MachineMaker, NextRecord, Transition } from './machine-maker.ts';
 import { ExpiryTally } from './tally.ts';
 
@@ -51,6 +52,7 @@ export class Expiration {
   /** By the id of a sandbox that is being frozen and collapsed here. */
   readonly #collapses = new Map<string, AbortController>();
   readonly #steps: Partial<Record<Phase, Step>> = {
+    running: (sandbox, lease) => this.#endIdle(sandbox, lease),
     expiring: (sandbox, lease) => this.#freeze(sandbox, lease),
     committed: (sandbox, { signal }) => this.#runHook(sandbox, signal),
     thawing: (sandbox, lease) => this.#thaw(sandbox, lease),
@@ -70,9 +72,10 @@ export class Expiration {
 
   /** Works on a sandbox that this gateway has claimed, until it gives it up or loses the claim. */
   async run(claimed: Sandbox, lease: HeldLease): Promise<void> {
-    const renewal = setInterval(() => void this.#renew(claimed, lease), LEASE_MS / 3);
+    let sandbox: Next = claimed;
+    const renewal = setInterval(() => sandbox && void this.#renew(sandbox, lease), LEASE_MS / 3);
     try {
-      for (let sandbox: Next = claimed; sandbox?.claim; ) {
+      while (sandbox?.claim) {
         lease.assertHeld();
         sandbox = await this.#steps[sandbox.phase]?.(sandbox, lease);
       }
@@ -81,6 +84,14 @@ export class Expiration {
     } finally {
       clearInterval(renewal);
     }
+  }
+
+  /** Expires a sandbox that nobody uses. One whose daemon does not say so is used, as far as is known. */
+  async #endIdle(sandbox: Sandbox, lease: HeldLease): ReturnType<Step> {
+    const isUsed = await this.#daemonOf(sandbox, lease)
+      .then((daemon) => hasProcesses(daemon, lease.signal))
+      .catch(() => true);
+    return this.#record(sandbox, isUsed ? keepAwake : expireIdle, 'done');
   }
 
   /** Freezes the guest and collapses its daemon, then commits unless the deadline has been moved meanwhile. */
@@ -104,7 +115,7 @@ export class Expiration {
     return next;
   }
 
-  /** Best effort: without it the snapshot is larger. */
+  /** Returns null when the collapse fails, because the expiry can go on: its snapshot is larger then. */
   async #collapse(sandbox: Sandbox, signal: AbortSignal): Promise<ObservedFreeze['collapse']> {
     if (outcomeOf(sandbox) === 'remove') return null;
     try {
@@ -120,7 +131,7 @@ export class Expiration {
   async #runHook(sandbox: Sandbox, signal: AbortSignal): ReturnType<Step> {
     this.#parts.onGone(sandbox.id);
     const done = outcomeOf(sandbox) === 'pause' ? 'paused' : 'removed';
-    // What was done to the machine, not to the record.
+    // The tally counts what was done to the machine, which without a hook is less than what the record says.
     const outcome = this.#parts.paused.byHook ? done : 'frozen';
     const end: Transition = (current, now) => complete(current, this.#parts.paused, now);
     const next = this.#parts.paused.byHook
@@ -221,7 +232,7 @@ export class Expiration {
   async #record(sandbox: Sandbox, transition: Transition, hook?: 'done'): Promise<Next> {
     let wanted: Next;
     const next = await this.#parts.registry.change(sandbox.id, (current, now) => {
-      wanted = this.#isUnchanged(current, sandbox) ? transition(current, now) : undefined;
+      wanted = isSameAttempt(current, sandbox, this.#parts.owner) ? transition(current, now) : undefined;
       return wanted === undefined ? current : wanted;
     });
     if (next !== undefined && next === wanted) return next;
@@ -240,15 +251,6 @@ export class Expiration {
     const address = await this.#parts.addresses.resolve(sandbox.address);
     lease?.assertHeld();
     return { address, port, accessToken };
-  }
-
-  #isUnchanged(current: Sandbox, sandbox: Sandbox): boolean {
-    return (
-      current.claim?.owner === this.#parts.owner &&
-      current.incarnation === sandbox.incarnation &&
-      current.expiries === sandbox.expiries &&
-      current.phase === sandbox.phase
-    );
   }
 
   async #renew(sandbox: Sandbox, lease: HeldLease): Promise<void> {

@@ -19,7 +19,7 @@ const FREEZE_WAIT_MS = 5000;
 const TIMEOUT_MS = FREEZE_WAIT_MS + 2000;
 const COLLAPSE_TIMEOUT_MS = 5000;
 const INIT_TIMEOUT_MS = 2000;
-/** In bytes. A daemon sends a few hundred; a guest with a compromised root may send anything. */
+/** The most bytes of a response. A daemon sends a few hundred; a guest whose root is lost may send anything. */
 const RESPONSE_LIMIT = 16 * 1024;
 /** How much of the body of a refusal is quoted, in characters. */
 const QUOTED = 500;
@@ -87,6 +87,16 @@ export function collapse(daemon: SandboxDaemon, signal: AbortSignal): Promise<Fi
 export async function measure(daemon: SandboxDaemon): Promise<Required<Figures<typeof METRICS>>> {
   const body = await call(daemon, '/metrics', TIMEOUT_MS, undefined, 'GET');
   return readAllFigures('/metrics', body, METRICS);
+}
+
+/** Whether processes run that clients have started. */
+export async function hasProcesses(daemon: SandboxDaemon, signal: AbortSignal): Promise<boolean> {
+  const operation = '/process.Process/List';
+  const answer: unknown = JSON.parse(await call(daemon, operation, TIMEOUT_MS, signal, 'POST', '{}'));
+  if (typeof answer !== 'object' || answer === null) throw invalidResponse(operation, 'it is no JSON object');
+  const processes = 'processes' in answer ? answer.processes : [];
+  if (!Array.isArray(processes)) throw invalidResponse(operation, 'member processes is not a list');
+  return processes.length > 0;
 }
 
 /** Gives a daemon its token, and what else `POST /init` takes. */

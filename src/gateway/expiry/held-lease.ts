@@ -68,3 +68,13 @@ export async function renewLease(
     return false;
   }
 }
+
+/** Whether the gateway `owner` still has the claim that it had on `sandbox`, in the same phase of the same attempt. */
+export function isSameAttempt(current: Sandbox, sandbox: Sandbox, owner: string): boolean {
+  return (
+    current.claim?.owner === owner &&
+    current.incarnation === sandbox.incarnation &&
+    current.expiries === sandbox.expiries &&
+    current.phase === sandbox.phase
+  );
+}

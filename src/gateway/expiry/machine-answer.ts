@@ -2,7 +2,7 @@ import { EnvdError, HttpError } from '../../base/errors.ts';
 import { INTERFACE_VERSION } from '../../base/program/version.ts';
 import type { Addresses } from '../access/addresses.ts';
 import type { Machine } from '../leases/creation.ts';
-import { DAEMON_PORT } from '../routes/target.ts';
+import { DAEMON_PORT } from '../leases/sandbox.ts';
 
 /** What a create hook answers. */
 export interface MachineAnswer {
@@ -69,7 +69,7 @@ function parseAnswer(text: string): Readonly<Record<string, unknown>> {
     const answer: unknown = JSON.parse(text);
     if (isObject(answer)) return answer;
   } catch {
-    // What it is instead is told below.
+    // The error below quotes what came instead of JSON.
   }
   throw malformed(`it is no JSON object: '${text.slice(0, 200)}'`);
 }

@@ -74,7 +74,11 @@ export class MachineMaker {
       const { machine, init: settings } = await this.#make(sandbox, order, signal);
       const placed = await record((current, now) => placeMachine(current, machine, now));
       if (placed?.phase !== 'creating') return placed;
-      await this.#initialize(placed, { ...settings, envVars: { ...settings.envVars, ...order.envVars } }, signal);
+      await this.#initialize(
+        placed,
+        { ...settings, envVars: { ...settings.envVars, ...order.envVars } },
+        signal,
+      );
       return await record((current, now) => endCreation(current, order.seconds, now));
     } catch (error) {
       order.error = error;
@@ -86,10 +90,17 @@ export class MachineMaker {
   async #abandon(sandbox: Sandbox, record: RecordChange, signal: AbortSignal): Promise<never> {
     const { machine } = await this.#make(sandbox, { seconds: 0, asked: {} }, signal);
     await record((current, now) => placeMachine(current, machine, now));
-    throw new EnvdError('aborted', 'the gateway that was about to create the sandbox is gone, and its client with it');
+    throw new EnvdError(
+      'aborted',
+      'the gateway that was about to create the sandbox is gone, and its client with it',
+    );
   }
 
-  async #make(sandbox: Sandbox, { seconds, asked }: Pick<Order, 'seconds' | 'asked'>, signal: AbortSignal): Promise<MachineAnswer> {
+  async #make(
+    sandbox: Sandbox,
+    { seconds, asked }: Pick<Order, 'seconds' | 'asked'>,
+    signal: AbortSignal,
+  ): Promise<MachineAnswer> {
     const request = createRequest(sandbox, seconds, asked);
     const answer = await this.#hook?.run(request, signal);
     return readMachine(answer ?? '', randomBytes(TOKEN_BYTES).toString('hex'), this.#addresses);

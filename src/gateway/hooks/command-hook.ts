@@ -60,7 +60,7 @@ export class CommandHook implements Hook {
     await this.#cleanUp();
     const directory = join(this.#options.directory, request.expiryID);
     await mkdir(directory, { recursive: true, mode: 0o700 });
-    // By rename, because a run that has begun may be reading it.
+    // The file is replaced by a rename, because a run that has begun may be reading it.
     const written = join(directory, `request-${randomUUID()}`);
     await writeFile(written, `${JSON.stringify(request)}\n`, { mode: 0o600 });
     await rename(written, join(directory, 'request.json'));
@@ -71,7 +71,7 @@ export class CommandHook implements Hook {
         () => void rm(directory, { recursive: true, force: true }).catch(() => {}),
         DONE_KEPT_MS,
       ).unref();
-      // What comes before is told to whoever looks at the run.
+      // The lines before the last one are for whoever looks at the run.
       return answer.split('\n').at(-1) ?? '';
     }
     const output = await tail(join(directory, 'output'), QUOTED);

@@ -109,7 +109,7 @@ export class UrlHook implements Hook {
     throw new EnvdError('failed_precondition', `the hook answered ${status}: ${text}`);
   }
 
-  /** Not by `fetch`, which gives up after 300 s, though the hook still runs. */
+  /** Sends without `fetch`, because that gives up after 300 s, though the hook still runs. */
   async #post(request: HookRequest, signal: AbortSignal): Promise<IncomingMessage> {
     const body = JSON.stringify(request);
     const send = this.#url.startsWith('https:') ? httpsRequest : httpRequest;
@@ -126,7 +126,7 @@ export class UrlHook implements Hook {
       },
       signal,
     });
-    // Also of a connection that is closed behind the answer.
+    // The connection may also fail behind the answer, when nobody waits for it any more.
     outgoing.on('error', () => {});
     const answered = once(outgoing, 'response', { signal });
     outgoing.end(body);

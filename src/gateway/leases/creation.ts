@@ -1,3 +1,4 @@
+import { usedAt } from './idle.ts';
 import type { Registration, Sandbox } from './sandbox.ts';
 import { LEASE_MS, register, toRemoving, transition } from './transitions.ts';
 
@@ -20,7 +21,7 @@ export function placeMachine(sandbox: Sandbox, machine: Machine, now: number): S
 export function endCreation(sandbox: Sandbox, seconds: number, now: number): Sandbox {
   if (sandbox.isDoomed) return toRemoving(sandbox, now);
   const deadline = now + seconds * 1000;
-  return transition(sandbox, 'running', { claim: null, startedAt: now, deadline });
+  return transition(sandbox, 'running', { ...usedAt(sandbox, now), claim: null, startedAt: now, deadline });
 }
 
 /**

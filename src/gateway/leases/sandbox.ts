@@ -1,3 +1,6 @@
+/** The port by which clients address the daemon of any sandbox. */
+export const DAEMON_PORT = 49983;
+
 /** The phases of a sandbox; `transitions.ts` lists the transitions. A removed sandbox has no record. */
 export const PHASES = [
   ...(['running', 'expiring', 'committed', 'thawing', 'paused'] as const),
@@ -49,6 +52,8 @@ export interface Registration extends Description {
   readonly onExpiry: Outcome;
   /** Whether a request resumes it when it is paused; absent: yes. */
   readonly autoResume?: boolean;
+  /** It expires after so many seconds without use; absent: only its deadline counts. */
+  readonly idleTimeout?: number;
   /** The client that may read and extend it; null: only the platform. */
   readonly owner: string | null;
 }
@@ -59,6 +64,8 @@ export interface Sandbox extends Registration {
   readonly incarnation: string;
   readonly startedAt: number;
   readonly deadline: number;
+  /** When it expires unless it is used before; absent: only its deadline counts. */
+  readonly idleAt?: number;
   readonly phase: Phase;
   readonly claim: Claim | null;
   /** The number of expiries, resumes and removals begun in this incarnation. */
@@ -134,8 +141,8 @@ export function isGone({ phase }: Sandbox): boolean {
 }
 
 /** When a gateway has to act on the sandbox, in Unix ms; infinity when never. */
-export function dueAt({ phase, claim, deadline, retryAt, forgetAt }: Sandbox): number {
+export function dueAt({ phase, claim, deadline, idleAt = deadline, retryAt, forgetAt }: Sandbox): number {
   if (phase === 'paused') return forgetAt ?? Number.POSITIVE_INFINITY;
-  if (phase === 'running') return Math.max(deadline, retryAt);
+  if (phase === 'running') return claim?.until ?? Math.max(Math.min(deadline, idleAt), retryAt);
   return claim?.until ?? retryAt;
 }

@@ -64,7 +64,7 @@ export class ReverseProxy {
       this.#limit(outgoing, request);
       // After the handshake the client expects no HTTP response.
       outgoing.once('upgrade', () => this.#exchanges.delete(request));
-      // Before httpxy's own listener, which forwards a refusal unchecked.
+      // httpxy's own listener, which comes later, forwards a refusal unchecked.
       outgoing.once('response', (upstream) => this.#check(upstream, request, () => checkResponse(upstream)));
       bindSockets(outgoing, socket);
     });

@@ -48,7 +48,7 @@ export class UpstreamConnections {
   #open(socket: Socket, outgoing: ClientRequest): Pending {
     // Without a listener, an error while the connection returns to the pool would be uncaught.
     socket.on('error', () => {});
-    // So that a vanished sandbox is noticed, even while a stream has nothing to send.
+    // TCP notices a vanished sandbox, even while a stream has nothing to send.
     socket.setKeepAlive(true, PROBE_AFTER_MS);
     if (socket.connecting) limitConnect(socket, outgoing);
     const pending: Pending = { request: outgoing, start: 0 };

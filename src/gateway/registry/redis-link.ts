@@ -108,7 +108,7 @@ export class RedisLink implements Disposable {
 
   async #connect(): Promise<void> {
     const connection = makeConnection(await this.#server.locate(), this.#server);
-    // Of a client that nothing is asked yet, too.
+    // A client may fail before it is asked anything; without a listener the error would be uncaught.
     const { promise: lost, reject } = Promise.withResolvers<never>();
     for (const client of connection.clients) {
       client.on('error', (error) => {
@@ -183,7 +183,7 @@ function makeConnection(url: string, server: Server): Connection {
     clients: waiting ? [client, waiting] : [client],
     replication: waiting && new Replication(waiting, server.replicas, server.isCluster),
     [Symbol.dispose]() {
-      // It throws when it is closed already.
+      // destroy() throws for a client that is closed already.
       for (const each of this.clients) if (each.isOpen) each.destroy();
     },
   };

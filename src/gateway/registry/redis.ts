@@ -97,7 +97,7 @@ export class RedisStore implements Store {
       const written = await this.#link.write((client) => client.writeRecord(KEYS.record(id), values));
       return written !== '' && (written === version || this.#link.distrust());
     } finally {
-      // Here it counts with the answer to the operation, also when the write was done and nobody heard of it.
+      // On this gateway a change counts at once. A write that failed may have been done, too.
       this.#cache.forget(id);
       if (sandbox) this.#cache.forgetPort(sandbox.port);
     }

@@ -3,14 +3,14 @@ import { monotonicMs } from '../../base/monotonic.ts';
 import type { Addresses } from '../access/addresses.ts';
 import type { Caller } from '../access/keys.ts';
 import type { Rate, TooMany } from '../access/rates.ts';
-import { isReachable, type Sandbox } from '../leases/sandbox.ts';
+import { DAEMON_PORT, isReachable, type Sandbox } from '../leases/sandbox.ts';
 import type { Upstream } from '../proxy/proxy.ts';
 import { hasPassed, type Via } from '../proxy/via.ts';
 import type { Registry } from '../registry/registry.ts';
 import type { RefusalAnswer } from './answers.ts';
 import { closedOperation, originForm } from './closed-paths.ts';
 import { type FoundPhase, foundPhase, type RequestTimes } from './request-times.ts';
-import { DAEMON_PORT, type Target } from './target.ts';
+import type { Target } from './target.ts';
 
 /** How requests for sandboxes ended: the labels of a metric. */
 export const RESULTS = [
@@ -44,6 +44,11 @@ export interface Resumer {
   run(sandbox: Sandbox, signal: AbortSignal): Promise<Sandbox>;
 }
 
+/** Records that sandboxes are used. */
+export interface UseRecorder {
+  note(sandbox: Sandbox): void;
+}
+
 /** Where a request goes. */
 export interface Route extends Upstream {
   /** In origin form. */
@@ -73,6 +78,7 @@ export interface RouteParts {
   readonly via: Via;
   readonly addresses: Addresses;
   readonly resumes: Resumer;
+  readonly activity: UseRecorder;
   readonly rates: { readonly clients: Rate; readonly sandboxes: Rate };
   readonly times: RequestTimes;
   /** Whether only callers with a key reach sandboxes. */
@@ -154,7 +160,7 @@ export class RouteFinder {
     const mustWait = route.leftMs === 0;
     if (mustWait && !this.#parts.resumes.isFor(sandbox))
       return refuse('expired', 502, describeAbsence(sandbox));
-    // Checked before a sandbox is resumed, so that a refused request does not wake it.
+    // The port is checked before a sandbox is resumed, so that a refused request does not wake it.
     const refusal =
       (await this.#refusePort(sandbox, question, route.path)) ??
       (isAgain ? null : limited(this.#parts.rates.sandboxes.take(sandbox.id)));
@@ -205,6 +211,7 @@ export class RouteFinder {
     try {
       const address = await this.#parts.addresses.resolve(sandbox.address);
       const { id: sandboxId, incarnation, owner } = sandbox;
+      this.#parts.activity.note(sandbox);
       return { sandboxId, incarnation, address, port, party: owner ?? sandboxId, ...rest };
     } catch (error) {
       const message = `sandbox '${sandbox.id}' cannot be reached on port ${target.port}: ${messageOf(error)}`;

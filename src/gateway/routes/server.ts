@@ -19,7 +19,7 @@ class ConnectionContext {
 
   /** Call it before the server accepts connections. */
   follow(server: Server): void {
-    // Before the server's own listener, which makes the parser. The context ends with the event of the kernel.
+    // The server's own listener, which makes the parser, must run in the context. That ends with the event of the kernel.
     server.prependListener('connection', (socket: Socket) => this.#current.enterWith(socket));
   }
 
@@ -53,7 +53,7 @@ const STARTING: RefusalAnswer = {
   message: 'the gateway starts: its registry is not there yet',
   retryAfter: 1,
 };
-/** Of a gateway that is not composed yet. */
+/** Answers while the registry is not there yet. */
 const REFUSING: Handler = {
   request: (request, response) => requestFrom(request, response).refuse(STARTING),
   upgrade: (request, socket, head) => upgradeFrom(request, socket, head)?.refuse(STARTING),
@@ -72,7 +72,7 @@ export class Front {
       keepAliveTimeout: KEEP_ALIVE_MS,
       maxHeaderSize: HEAD_BYTES,
       requestTimeout: 0,
-      // Without this, Node takes the limit of the whole request, which is none.
+      // Without this limit Node takes that of the whole request, which is none.
       headersTimeout: HEAD_TIMEOUT_MS,
       connectionsCheckingInterval: CHECK_MS,
       requireHostHeader: false,

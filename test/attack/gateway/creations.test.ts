@@ -17,7 +17,10 @@ function hooksOf(answer: string, directory = scratch()) {
   return {
     args: [`--create-hook=${create}`, `--kill-hook=${note('kill')}`],
     go: () => writeFileSync(join(directory, 'go'), ''),
-    log: () => (existsSync(join(directory, 'log')) ? readFileSync(join(directory, 'log'), 'utf8').trim().split('\n') : []),
+    log: () =>
+      existsSync(join(directory, 'log'))
+        ? readFileSync(join(directory, 'log'), 'utf8').trim().split('\n')
+        : [],
     events: () => hooks.log().map((line) => line.split(' ', 1)[0]),
   };
 }
@@ -41,13 +44,17 @@ test.each([
   const gateway = await owned(startGateway({ args: hooks.args }));
   expect((await create(gateway)).status).toBe(502);
   await until('it is removed', () => hooks.events().includes('kill'));
-  await until('the record is gone', async () => (await gateway.call('GET /gateway/metrics')).text.includes('{phase="removing"} 0'));
+  await until('the record is gone', async () =>
+    (await gateway.call('GET /gateway/metrics')).text.includes('{phase="removing"} 0'),
+  );
   expect(hooks.events()).toEqual(['begin', 'made', 'kill']);
 });
 
 test('a daemon that has another token fails the creation', async () => {
   const daemon = await owned(
-    startRawSandbox((socket) => socket.end('HTTP/1.1 401 No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n')),
+    startRawSandbox((socket) =>
+      socket.end('HTTP/1.1 401 No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n'),
+    ),
   );
   hooks = hooksOf(JSON.stringify({ address: '127.0.0.1', port: daemon.port }));
   hooks.go();
@@ -64,7 +71,10 @@ test('a sandbox is reached, listed and paused by nobody before it is created', a
   await until('the hook runs', () => hooks.events().includes('begin'));
   const id = hooks.log()[0]?.split(' ')[1] ?? '';
   const early = await fetch(gateway.url, { headers: toSandbox(id) });
-  expect([early.status, await early.json()]).toEqual([502, expect.objectContaining({ message: `sandbox '${id}' is still being created` })]);
+  expect([early.status, await early.json()]).toEqual([
+    502,
+    expect.objectContaining({ message: `sandbox '${id}' is still being created` }),
+  ]);
   expect((await gateway.call('GET /v2/sandboxes')).body).toEqual([]);
   for (const operation of ['pause', 'connect', 'resume', 'refreshes'])
     expect((await gateway.call(`POST /sandboxes/${id}/${operation}`)).status).toBe(404);
@@ -86,7 +96,8 @@ test('a gateway that is killed while the hook runs: the next one waits for the h
   await first.kill();
   expect(await lost).toBe('lost');
   const next = await owned(startGateway({ directory, args: hooks.args }));
-  const isFollowed = async () => (await next.call('GET /gateway/metrics')).text.includes('{phase="creating"} 1');
+  const isFollowed = async () =>
+    (await next.call('GET /gateway/metrics')).text.includes('{phase="creating"} 1');
   await until('it has the record', isFollowed);
   expect(hooks.events()).toEqual(['begin']);
   hooks.go();
@@ -99,7 +110,11 @@ test('a sandbox whose client has gone is removed, as is one that is deleted mean
   hooks = hooksOf(JSON.stringify({ address: '127.0.0.1', port: daemon.port }));
   const gateway = await owned(startGateway({ args: hooks.args }));
   const leaving = new AbortController();
-  const init = { method: 'POST', headers: { 'x-api-key': 'the-key-of-the-platform' }, body: '{"templateID":"base"}' };
+  const init = {
+    method: 'POST',
+    headers: { 'x-api-key': 'the-key-of-the-platform' },
+    body: '{"templateID":"base"}',
+  };
   const left = fetch(`${gateway.url}/v2/sandboxes`, { ...init, signal: leaving.signal }).catch(() => 'left');
   await until('the hook runs', () => hooks.events().length === 1);
   leaving.abort();
@@ -117,7 +132,9 @@ test('one client has half of the places, and the others find one', async () => {
   writeFileSync(file, 'platform p\nclient ada a\nclient eve e\n');
   const daemon = await owned(startAgent());
   hooks = hooksOf(JSON.stringify({ address: '127.0.0.1', port: daemon.port }));
-  const gateway = await owned(startGateway({ args: [...hooks.args, '--max-creates=4', `--key-file=${file}`] }));
+  const gateway = await owned(
+    startGateway({ args: [...hooks.args, '--max-creates=4', `--key-file=${file}`] }),
+  );
   const by = (key: string) => create(gateway, { 'x-api-key': key });
   const first = [by('a'), by('a')];
   await until('the hooks run', () => hooks.events().length === 2);

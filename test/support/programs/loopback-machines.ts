@@ -1,10 +1,9 @@
-import { type ChildProcess, spawn } from 'node:child_process';
-import { closeSync, existsSync, openSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:http';
+import { spawn } from 'node:child_process';
+import { closeSync, openSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { daemonCommand } from './programs.ts';
 import { until } from '../until.ts';
+import { daemonCommand } from './programs.ts';
 
 /*
  * A hook whose machines are real daemons on loopback. Usage: loopback-machines.ts DIRECTORY, with `EVENT` and `SANDBOX_ID` in the
@@ -25,7 +24,8 @@ export function loopbackCalls(directory: string): readonly Record<string, unknow
 
 /** Ends what the hook has started and nobody has removed. */
 export function endLoopbackMachines(directory: string): void {
-  for (const name of readdirSync(directory)) if (name.endsWith('.pid')) signal(join(directory, name), 'SIGKILL');
+  for (const name of readdirSync(directory))
+    if (name.endsWith('.pid')) signal(join(directory, name), 'SIGKILL');
 }
 
 function signal(file: string, name: NodeJS.Signals): void {
@@ -51,7 +51,9 @@ async function create(directory: string, id: string): Promise<void> {
 }
 
 function portIn(log: string): number | null {
-  const lines = readFileSync(log, 'utf8').split('\n').filter((line) => line.startsWith('{') && line.endsWith('}'));
+  const lines = readFileSync(log, 'utf8')
+    .split('\n')
+    .filter((line) => line.startsWith('{') && line.endsWith('}'));
   const ready = lines.map((line) => JSON.parse(line)).find(({ msg }) => msg === 'ready');
   return ready ? Number(ready.port) : null;
 }
@@ -60,7 +62,8 @@ async function main(directory: string): Promise<void> {
   const { EVENT: event = '', SANDBOX_ID: id = '', TEMPLATE_ID: template } = process.env;
   const told = readFileSync(0, 'utf8');
   writeFileSync(join(directory, `${id}-${event}.json`), told);
-  if (template === 'missing') process.stdout.write('{"error":"template \'missing\' is not known","code":404}\n');
+  if (template === 'missing')
+    process.stdout.write('{"error":"template \'missing\' is not known","code":404}\n');
   else if (template === 'broken') process.exitCode = 7;
   else if (event === 'create') await create(directory, id);
   else if (event === 'kill') signal(join(directory, `${id}.pid`), 'SIGKILL');

@@ -42,6 +42,7 @@ async function setUp(resumes?: (registry: Registry) => Resumer) {
   const finder = new RouteFinder({
     registry,
     resumes: resumes?.(registry) ?? none,
+    activity: { note: () => {} },
     ...{ via: new Via('key'), addresses: new Addresses({ allowAddresses: null, allowPorts: [[1, 65535]] }) },
     ...{ rates: { clients: unlimited, sandboxes: unlimited }, times: new RequestTimes(), requireKey: true },
   });
