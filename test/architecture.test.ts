@@ -23,6 +23,7 @@ const LAYERS: Readonly<Record<string, readonly (readonly string[])[]>> = {
     ['api'],
     ['metrics'],
     ['config'],
+    ['open'],
     ['compose'],
     ['run'],
     ['main'],
