@@ -49,7 +49,9 @@ export const FILE_EXTENSIONS = section('+', 'Extensions for files (docs/extensio
     await plant(daemon);
     assert.deepEqual(await found(daemon, { content: 'two' }), ['a.txt:2', 'b/c.txt:1']);
     assert.deepEqual(await found(daemon, { content: '^t..?e', regex: true }), []);
-    assert.deepEqual(await found(daemon, { content: '^T\\w+e$', regex: true, ignoreCase: true }), ['b/c.txt:2']);
+    assert.deepEqual(await found(daemon, { content: '^T\\w+e$', regex: true, ignoreCase: true }), [
+      'b/c.txt:2',
+    ]);
     await refused(found(daemon, { content: '(', regex: true }), Code.InvalidArgument);
     await refused(found(daemon, { path: daemon.at('none') }), Code.NotFound);
   }),

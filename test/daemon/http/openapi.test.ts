@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { Shape } from '../../../src/base/shape.ts';
-import { ZIP_DOWNLOAD_QUERY } from '../../../src/daemon/extensions/zip/zip.ts';
+import { ZIP_DOWNLOAD_QUERY } from '../../../src/daemon/extensions/zip/zip-query.ts';
 import {
   COMPOSE_REQUEST,
   FREEZE_QUERY,

@@ -28,6 +28,6 @@ export async function makeLink(
     const file = await place.openFile(O_PATH | constants.O_DIRECTORY, '.');
     await using directory = new DirectoryWriter(file, place.owner);
     await directory.makeLink(place.name, text, user, BigInt(Date.now()) * 1_000_000n);
-    return readEntry(path, entries, place.path);
+    return await readEntry(path, entries, place.path);
   });
 }

@@ -38,7 +38,7 @@ export async function setAttributes(
     if (create) await makeIfMissing(place, create);
     await using file = await openEntry(place, path);
     await change(file, attributes, place.owner, path);
-    return readEntry(path, entries, place.path);
+    return await readEntry(path, entries, place.path);
   });
 }
 

@@ -2,9 +2,7 @@ import { basename } from 'node:path';
 import { pipeline } from 'node:stream';
 import zlib from 'node:zlib';
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from 'fastify';
-import { choice, object } from '../../../base/shape.ts';
 import type { Extension } from '../../http/extension.ts';
-import { FILE_PARAMETERS, FORMATS } from '../../http/json/queries.ts';
 import { breakOff } from '../../http/rest/files/archive-response.ts';
 import { sendStream } from '../../http/rest/files/body-writer.ts';
 import { dispositionOf, requireCoding } from '../../http/rest/files/content-headers.ts';
@@ -14,15 +12,13 @@ import type { EntrySource } from '../../services/files/entries/entry.ts';
 import { FileServices, type FileSettings } from '../../services/files/file-services.ts';
 import { ArchivePlaces } from '../../services/files/tar/archive-places.ts';
 import type { Guest } from '../../services/guest/guest.ts';
+import { ZIP_DOWNLOAD_QUERY } from './zip-query.ts';
 import { membersBelow, ZipMemory } from './zip-tree.ts';
 
 /** Smaller pieces are joined, in bytes: each write waits for the kernel. */
 const JOINED_BYTES = 64 * 1024;
 /** Not that of files that are compressed already: what is in it is as it was. */
 const COMPRESSIBLE = 'application/octet-stream';
-
-/** The query of downloads, of which this extension serves one format more. */
-export const ZIP_DOWNLOAD_QUERY = object({ ...FILE_PARAMETERS, format: choice([...FORMATS, 'zip'], null) });
 
 export interface ZipDependencies extends Pick<FileSettings, 'gate' | 'uploads'> {
   readonly guest: Guest;

@@ -1,8 +1,8 @@
 import { matchingLines } from './lines.ts';
-import type { ResultWriter } from './result-writer.ts';
 import type { FoundEntry } from './open-entry.ts';
 import { patternOf } from './pattern.ts';
 import type { FindTask, SearchJob } from './protocol.ts';
+import type { ResultWriter } from './result-writer.ts';
 import { TreeWalk } from './tree.ts';
 
 /** Writes what the job finds, and the end event. */

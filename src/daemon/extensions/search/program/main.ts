@@ -1,16 +1,15 @@
 // A separate program that searches files for the daemon with the rights of a user: a regular expression of a client that takes
 // forever keeps this process busy and not the daemon. `SearchProcesses` starts it; the messages are in protocol.ts.
-import { readFileSync } from 'node:fs';
+import process from 'node:process';
+import { text } from 'node:stream/consumers';
 import { runInNewContext } from 'node:vm';
 import { EnvdError, messageOf } from '../../../../base/errors.ts';
 import { nameProcess } from '../../../../base/program/main.ts';
 import { explain } from '../../../linux/system/errno.ts';
 import { find } from './find.ts';
-import { ResultWriter } from './result-writer.ts';
 import type { ProgramFailure, SearchJob } from './protocol.ts';
 import { replace } from './replace.ts';
-
-const STDIN = 0;
+import { ResultWriter } from './result-writer.ts';
 
 /** Gives up the rights of root for good: a path of a client is not looked at before. */
 function takeRights({ uid, gid, groups }: NonNullable<SearchJob['rights']>): void {
@@ -35,9 +34,9 @@ function failureOf(error: unknown, { shown, limitMs }: SearchJob): ProgramFailur
   return { error: { kind, message: messageOf(known) } };
 }
 
-function main(): void {
+async function main(): Promise<void> {
   nameProcess('envd');
-  const job: SearchJob = JSON.parse(readFileSync(STDIN, 'utf8'));
+  const job: SearchJob = JSON.parse(await text(process.stdin));
   const output = new ResultWriter();
   try {
     if (job.rights) takeRights(job.rights);
@@ -49,4 +48,4 @@ function main(): void {
   output.flush();
 }
 
-main();
+void main();

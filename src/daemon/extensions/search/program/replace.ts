@@ -1,10 +1,10 @@
 import { isUtf8 } from 'node:buffer';
 import { createTwoFilesPatch } from 'diff';
 import { EnvdError } from '../../../../base/errors.ts';
-import type { ResultWriter } from './result-writer.ts';
 import type { FoundEntry } from './open-entry.ts';
 import { patternOf } from './pattern.ts';
 import type { ChangedContent, ReplaceTask, SearchJob } from './protocol.ts';
+import type { ResultWriter } from './result-writer.ts';
 import { TreeWalk } from './tree.ts';
 import { versionText } from './version.ts';
 

@@ -1,15 +1,19 @@
 import { writeSync } from 'node:fs';
+import { isSystemError } from '../../../../base/errors.ts';
 
 const STDOUT = 1;
 /** Bytes that are written together, and how long they may wait for others, in milliseconds. */
 const BATCH_BYTES = 64 * 1024;
 const LATE_MS = 50;
+/** How long it sleeps when the pipe is full: Node may have made it non-blocking. In milliseconds. */
+const FULL_MS = 2;
 
 /** Standard output, written when there is enough, or when it has waited; a write waits for the reader. */
 export class ResultWriter {
   #waiting: Buffer[] = [];
   #bytes = 0;
   #since = 0;
+  readonly #never = new Int32Array(new SharedArrayBuffer(4));
 
   line(message: object): void {
     this.bytes(Buffer.from(`${JSON.stringify(message)}\n`));
@@ -31,6 +35,17 @@ export class ResultWriter {
     const bytes = Buffer.concat(this.#waiting);
     this.#waiting = [];
     this.#bytes = 0;
-    for (let at = 0; at < bytes.length; ) at += writeSync(STDOUT, bytes, at);
+    for (let at = 0; at < bytes.length; ) at += this.#write(bytes, at);
+  }
+
+  /** Returns the number of bytes that were written. */
+  #write(bytes: Buffer, at: number): number {
+    try {
+      return writeSync(STDOUT, bytes, at);
+    } catch (error) {
+      if (!isSystemError(error, 'EAGAIN')) throw error;
+      Atomics.wait(this.#never, 0, 0, FULL_MS);
+      return 0;
+    }
   }
 }
