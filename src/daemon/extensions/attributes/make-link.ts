@@ -7,7 +7,8 @@ import { O_PATH } from '../../linux/paths/open-flags.ts';
 import { MAX_PATH_BYTES } from '../../linux/paths/paths.ts';
 import { about } from '../../linux/system/errno.ts';
 import type { User } from '../../linux/system/users.ts';
-import { type Entry, type EntrySource, readEntry } from '../../services/files/entries/entry.ts';
+import type { Entry, EntrySource } from '../../services/files/entries/entry.ts';
+import { stat } from '../../services/files/entries/stat.ts';
 
 /**
  * Makes a symbolic link with this text at an absolute path, in the place of a file or link, and missing parents; all owned by
@@ -28,6 +29,6 @@ export async function makeLink(
     const file = await place.openFile(O_PATH | constants.O_DIRECTORY, '.');
     await using directory = new DirectoryWriter(file, place.owner);
     await directory.makeLink(place.name, text, user, BigInt(Date.now()) * 1_000_000n);
-    return await readEntry(path, entries, place.path);
+    return await stat(path, entries, place.path);
   });
 }

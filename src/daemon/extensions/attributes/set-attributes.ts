@@ -6,7 +6,8 @@ import { O_PATH } from '../../linux/paths/open-flags.ts';
 import { about } from '../../linux/system/errno.ts';
 import { native } from '../../linux/system/native.ts';
 import type { User } from '../../linux/system/users.ts';
-import { type Entry, type EntrySource, readEntry } from '../../services/files/entries/entry.ts';
+import type { Entry, EntrySource } from '../../services/files/entries/entry.ts';
+import { stat } from '../../services/files/entries/stat.ts';
 import { StagedFile } from '../../services/files/uploads/staged-file.ts';
 
 /** Null: as it is. Times are nanoseconds since the epoch. */
@@ -38,7 +39,7 @@ export async function setAttributes(
     if (create) await makeIfMissing(place, create);
     await using file = await openEntry(place, path);
     await change(file, attributes, place.owner, path);
-    return await readEntry(path, entries, place.path);
+    return await stat(path, entries, place.path);
   });
 }
 
