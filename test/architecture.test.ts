@@ -14,7 +14,17 @@ const BASE = ['base', 'gen'];
 
 /** The layers of each program, the lowest first. A folder may use the layers below, and itself. */
 const LAYERS: Readonly<Record<string, readonly (readonly string[])[]>> = {
-  daemon: [['linux'], ['services'], ['http'], ['config'], ['wiring'], ['doctor'], ['run'], ['main']],
+  daemon: [
+    ['linux'],
+    ['services'],
+    ['http'],
+    ['config'],
+    ['extensions'],
+    ['wiring'],
+    ['doctor'],
+    ['run'],
+    ['main'],
+  ],
   gateway: [
     ['leases', 'access'],
     ['registry', 'hooks'],
@@ -37,14 +47,17 @@ const OWNERS: Record<string, RegExp> = {
   pino: /^(base|daemon|gateway)\/.+\.ts$/,
   'prom-client': /^(daemon\/http\/metrics\/metrics-page|gateway\/(metrics|routes\/request-times))\.ts$/,
   fastify:
-    /^(daemon\/http\/((server|routes|rpc\/mount)|(admission|json|metrics|rest)\/.+)|gateway\/api\/.+)\.ts$/,
+    /^(daemon\/http\/((server|routes|extension|rpc\/mount)|(admission|json|metrics|rest)\/.+)|daemon\/extensions\/.+|gateway\/api\/.+)\.ts$/,
   httpxy: /^gateway\/proxy\/proxy\.ts$/,
   '@redis/client': /^gateway\/registry\/(redis-client|redis-link|redis-scripts|agreement)\.ts$/,
   '@fastify/cors': /^daemon\/http\/admission\/admission\.ts$/,
   '@fastify/busboy': /^daemon\/http\/rest\/.+\.ts$/,
   '@connectrpc/connect': /^daemon\/http\/((connect|rpc)\/.+|admission\/errors)\.ts$/,
   '@connectrpc/connect-node': /^daemon\/http\/connect\/connect-node\.ts$/,
-  '@bufbuild/protobuf': /^daemon\/http\/(connect|rpc)\/.+\.ts$/,
+  '@bufbuild/protobuf': /^daemon\/(http\/(connect|rpc)|extensions)\/.+\.ts$/,
+  ignore: /^daemon\/extensions\/search\/.+\.ts$/,
+  'client-zip': /^daemon\/extensions\/zip\/.+\.ts$/,
+  diff: /^daemon\/extensions\/search\/.+\.ts$/,
   'mime-types': /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
   'content-disposition': /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
   'range-parser': /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
@@ -114,8 +127,20 @@ describe('layers', () => {
 
   test('only rpc imports the generated messages', () => {
     expect(
-      edges.filter(({ from, to }) => programOf(to) === 'gen' && !/^daemon\/http\/(connect|rpc)\//.test(from)),
+      edges.filter(
+        ({ from, to }) =>
+          programOf(to) === 'gen' && !/^daemon\/(http\/(connect|rpc)|extensions\/[^/]+)\//.test(from),
+      ),
     ).toEqual([]);
+  });
+
+  test('an extension can be removed with its folder: one file of wiring imports it, and no other extension', () => {
+    const extensionOf = (file: string) => /^daemon\/extensions\/([^/]+)\//.exec(file)?.[1];
+    const users = edges.filter(
+      ({ from, to }) => extensionOf(to) !== undefined && extensionOf(from) !== extensionOf(to),
+    );
+    expect(users.length).toBeGreaterThan(0);
+    expect([...new Set(users.map(({ from }) => from))]).toEqual(['daemon/wiring/extensions.ts']);
   });
 });
 

@@ -70,9 +70,13 @@ const IMAGES: Readonly<Record<string, Image>> = {
   daemon: {
     name: 'envd',
     directory: 'dist',
-    // The other program is the process that watches network mounts for the daemon (services/watch/network/process.ts).
+    // The other programs are the process that watches network mounts (services/watch/network/process.ts), and the one that
+    // searches files (extensions/search).
     program: 'src/daemon/main.ts',
-    others: [['src/daemon/services/watch/network/program.ts', 'lib/watch-network.cjs']],
+    others: [
+      ['src/daemon/services/watch/network/program.ts', 'lib/watch-network.cjs'],
+      ['src/daemon/extensions/search/program/main.ts', 'lib/search.cjs'],
+    ],
     binaries: [
       ['native/build/Release/envd.node', 'lib/build/Release/envd.node'],
       ['native/build/Release/envd-start', 'lib/build/Release/envd-start'],

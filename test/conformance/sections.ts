@@ -4,6 +4,7 @@ import { CONTROL, PAUSE } from './control.ts';
 import { DOWNLOADS } from './downloads.ts';
 import { ENTRIES } from './entries.ts';
 import { EXTENSIONS } from './extensions.ts';
+import { FILE_EXTENSIONS } from './file-extensions.ts';
 import { COMPOSE, METADATA } from './metadata.ts';
 import { PATHS } from './paths.ts';
 import { INPUT, PROCESSES } from './processes.ts';
@@ -30,4 +31,5 @@ export const SECTIONS: readonly Section[] = [
   CONTROL,
   PAUSE,
   EXTENSIONS,
+  FILE_EXTENSIONS,
 ];

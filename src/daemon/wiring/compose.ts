@@ -26,6 +26,7 @@ import { processLog } from '../services/process/lifecycle/process-log.ts';
 import { ProcessTable } from '../services/process/table.ts';
 import { PolledWatches } from '../services/watch/polled.ts';
 import { Watcher } from '../services/watch/watcher.ts';
+import { createExtensions, extensionObstacles } from './extensions.ts';
 import { createInit, createMetadataReader, volumesDirectory } from './init.ts';
 import { createLogCollector, type Log } from './log.ts';
 import { createPause } from './pause.ts';
@@ -69,6 +70,7 @@ export function composeDaemon(
   const { processes, gate, watcher, lock, collector } = services;
   const app = new App(services, {
     ...ground.bounds,
+    extensions: createExtensions(services, ground),
     version: config.version,
     logger,
     log,
@@ -184,6 +186,7 @@ function createHealth(
     version: config.version,
     cgroups: { obstacle, accountsMemory, limitsTasks: cgroups.limitsTasks },
     forwardingObstacle: () => forwardingObstacle(config),
+    extensionObstacles,
     freezer,
     filesystemFreezer,
   });

@@ -5,9 +5,9 @@ import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { Shape } from '../../../src/base/shape.ts';
+import { ZIP_DOWNLOAD_QUERY } from '../../../src/daemon/extensions/zip/zip-query.ts';
 import {
   COMPOSE_REQUEST,
-  DOWNLOAD_QUERY,
   FREEZE_QUERY,
   HEALTH_QUERY,
   UPLOAD_QUERY,
@@ -75,8 +75,8 @@ test('every method of the document is served, and no other', async () => {
 const READ: Readonly<Record<string, { readonly query?: Shape<unknown>; readonly body?: Shape<unknown> }>> = {
   getHealth: { query: HEALTH_QUERY },
   init: { body: INIT_REQUEST },
-  downloadFile: { query: DOWNLOAD_QUERY },
-  describeFile: { query: DOWNLOAD_QUERY },
+  downloadFile: { query: ZIP_DOWNLOAD_QUERY },
+  describeFile: { query: ZIP_DOWNLOAD_QUERY },
   uploadFiles: { query: UPLOAD_QUERY },
   composeFiles: { body: COMPOSE_REQUEST },
   freeze: { query: FREEZE_QUERY },
