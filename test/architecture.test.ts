@@ -14,7 +14,17 @@ const BASE = ['base', 'gen'];
 
 /** The layers of each program, the lowest first. A folder may use the layers below, and itself. */
 const LAYERS: Readonly<Record<string, readonly (readonly string[])[]>> = {
-  daemon: [['linux'], ['services'], ['http'], ['config'], ['wiring'], ['doctor'], ['run'], ['main']],
+  daemon: [
+    ['linux'],
+    ['services'],
+    ['http'],
+    ['extensions'],
+    ['config'],
+    ['wiring'],
+    ['doctor'],
+    ['run'],
+    ['main'],
+  ],
   gateway: [
     ['leases', 'access'],
     ['registry', 'hooks'],
@@ -36,19 +46,19 @@ const OWNERS: Record<string, RegExp> = {
   pino: /^(base|daemon|gateway)\/.+\.ts$/,
   'prom-client': /^(daemon\/http\/metrics\/metrics-page|gateway\/(metrics|routes\/request-times))\.ts$/,
   fastify:
-    /^(daemon\/http\/((server|routes|rpc\/mount)|(admission|json|metrics|rest)\/.+)|gateway\/api\/.+)\.ts$/,
+    /^(daemon\/extensions\/.+|daemon\/http\/((server|routes|extension|rpc\/mount)|(admission|json|metrics|rest)\/.+)|gateway\/api\/.+)\.ts$/,
   httpxy: /^gateway\/proxy\/proxy\.ts$/,
   '@redis/client': /^gateway\/registry\/(redis-client|redis-link|redis-scripts|agreement)\.ts$/,
   '@fastify/cors': /^daemon\/http\/admission\/admission\.ts$/,
   '@fastify/busboy': /^daemon\/http\/rest\/.+\.ts$/,
   '@connectrpc/connect': /^daemon\/http\/((connect|rpc)\/.+|admission\/errors)\.ts$/,
   '@connectrpc/connect-node': /^daemon\/http\/connect\/connect-node\.ts$/,
-  '@bufbuild/protobuf': /^daemon\/http\/(connect|rpc)\/.+\.ts$/,
+  '@bufbuild/protobuf': /^daemon\/(http\/(connect|rpc)|extensions)\/.+\.ts$/,
   'mime-types': /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
   'content-disposition': /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
   'range-parser': /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
   fresh: /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
-  negotiator: /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
+  negotiator: /^daemon\/(services\/files|http\/(rest|json)|extensions)\/.+\.ts$/,
 };
 
 interface Import {
@@ -111,10 +121,21 @@ describe('layers', () => {
     expect(up).toEqual([]);
   });
 
-  test('only rpc imports the generated messages', () => {
-    expect(
-      edges.filter(({ from, to }) => programOf(to) === 'gen' && !/^daemon\/http\/(connect|rpc)\//.test(from)),
-    ).toEqual([]);
+  test('only rpc and extensions import the generated messages', () => {
+    const known = /^daemon\/(http\/(connect|rpc)|extensions)\//;
+    expect(edges.filter(({ from, to }) => programOf(to) === 'gen' && !known.test(from))).toEqual([]);
+  });
+
+  test('an extension can be removed: one file of the core imports extensions, and none imports another', () => {
+    const extensionOf = (file: string) => /^daemon\/extensions\/([^/]+)\//.exec(file)?.[1];
+    const strangers = edges.filter(({ from, to }) => {
+      const extension = extensionOf(to);
+      return (
+        extension !== undefined && extension !== extensionOf(from) && from !== 'daemon/wiring/extensions.ts'
+      );
+    });
+    expect(edges.some(({ to }) => extensionOf(to) === 'exec')).toBe(true);
+    expect(strangers).toEqual([]);
   });
 });
 

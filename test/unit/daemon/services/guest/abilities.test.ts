@@ -20,6 +20,7 @@ vi.mock('node:os', async (original) => ({
 const sources = {
   cgroups: { obstacle: null, accountsMemory: false, limitsTasks: false },
   forwardingObstacle: async () => null,
+  extensionObstacles: () => ({}),
 };
 
 test.each([
