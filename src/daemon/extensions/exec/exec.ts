@@ -12,8 +12,8 @@ import type { Extension } from '../../http/extension.ts';
 import type { Guest } from '../../services/guest/guest.ts';
 import type { ProcessTable } from '../../services/process/table.ts';
 import { EXEC_REQUEST, type ExecRequest, inputBytesOf } from './exec-request.ts';
-import { membersOf } from './kept-output.ts';
-import { type Command, type Execution, runCommand } from './run-command.ts';
+import { membersOf } from './head-and-tail.ts';
+import { type ExecCommand, type Execution, runCommand } from './run-command.ts';
 
 /** The longest body, in bytes. A text of this size is parsed within 50 ms. */
 const BODY_BYTES = 16 * 1024 * 1024;
@@ -37,13 +37,16 @@ function execRoutes(app: FastifyInstance, processes: ProcessTable, guest: Guest,
     const user = request.user === null ? callerOf(call, guest) : guest.user(request.user);
     const execution = await runCommand(commandOf(request, user), processes, call);
     const pieces = answerOf(execution);
-    const isSmall = execution.stdout.capacity + execution.stderr.capacity < JOINED_BYTES;
-    const body = isSmall ? [...pieces].join('') : Readable.from(inTurns(pieces), { objectMode: false });
+    const kept = execution.stdout.capacity + execution.stderr.capacity;
+    // A stop lets it be sent; when memory is scarce, its connection is closed. What is sent is a copy in part.
+    call.transfer(2 * kept);
+    const body =
+      kept < JOINED_BYTES ? [...pieces].join('') : Readable.from(inTurns(pieces), { objectMode: false });
     return reply.type(JSON_TYPE).send(body);
   });
 }
 
-function commandOf(request: ExecRequest, user: Command['user']): Command {
+function commandOf(request: ExecRequest, user: ExecCommand['user']): ExecCommand {
   const { cmd: command, args, envs: environment, cwd, timeoutMs, maxOutputBytes } = request;
   const config = { command, args, environment, cwd };
   return { config, user, input: inputBytesOf(request), timeoutMs, maxOutputBytes };

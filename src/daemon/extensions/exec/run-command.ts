@@ -9,13 +9,13 @@ import { type ProcessConfig, requireExecutable } from '../../services/process/li
 import type { EndEvent } from '../../services/process/output/events.ts';
 import type { Reader } from '../../services/process/output/reader.ts';
 import type { ProcessTable } from '../../services/process/table.ts';
-import { KeptOutput } from './kept-output.ts';
+import { HeadAndTail } from './head-and-tail.ts';
 
 /** Interval between attempts to kill a command that nobody waits for, in milliseconds. */
 const RETRY_MS = 100;
 
 /** A command to be run to its end. */
-export interface Command {
+export interface ExecCommand {
   readonly config: ProcessConfig;
   readonly user: User;
   /** Null: there is none, and the program reads an end of file. */
@@ -28,8 +28,8 @@ export interface Command {
 
 export interface Execution {
   readonly end: EndEvent;
-  readonly stdout: KeptOutput;
-  readonly stderr: KeptOutput;
+  readonly stdout: HeadAndTail;
+  readonly stderr: HeadAndTail;
   readonly durationMs: number;
 }
 
@@ -38,7 +38,7 @@ export interface Execution {
  * everything below it. Throws as `ProcessTable.start`, and the reason when the call is aborted.
  */
 export async function runCommand(
-  command: Command,
+  command: ExecCommand,
   processes: ProcessTable,
   call: CallScope,
 ): Promise<Execution> {
@@ -50,7 +50,7 @@ export async function runCommand(
   using feed = await processes.start({ ...request, throwIfAborted }, timeoutMs);
   const process = processes.findRetained({ pid: feed.pid });
   call.subject = { pid: feed.pid };
-  const kept = { stdout: new KeptOutput(maxOutputBytes), stderr: new KeptOutput(maxOutputBytes) };
+  const kept = { stdout: new HeadAndTail(maxOutputBytes), stderr: new HeadAndTail(maxOutputBytes) };
   const stopWatching = onAbort(call.signal, () => killTree(process));
   try {
     if (input !== null) void writeInput(process, input, call.signal);
@@ -65,7 +65,7 @@ export async function runCommand(
   }
 }
 
-type Kept = Readonly<Record<'stdout' | 'stderr', KeptOutput>>;
+type Kept = Readonly<Record<'stdout' | 'stderr', HeadAndTail>>;
 
 const capacityOf = ({ stdout, stderr }: Kept) => stdout.capacity + stderr.capacity;
 

@@ -5,7 +5,7 @@ import { workloadMemory } from '../../linux/cgroups/workload-memory.ts';
 import type { StrangerFiles } from './stranger-files.ts';
 
 /** The members of ProcessUsage; undefined: the kernel does not tell. */
-export interface Figures {
+export interface UsageFigures {
   readonly userMicros: bigint;
   readonly systemMicros: bigint;
   readonly memoryBytes?: bigint | undefined;
@@ -25,7 +25,7 @@ export interface ProcEntry {
   readonly uid: number;
   readonly isKernelThread: boolean;
   /** Without I/O. */
-  readonly figures: Figures;
+  readonly figures: UsageFigures;
 }
 
 /** Ticks of the CPU times in procfs in a second, on each architecture. Source: USER_HZ, asm-generic/param.h. */
@@ -62,12 +62,12 @@ export function procEntry(pid: number): ProcEntry | null {
 }
 
 /** The figures of a process with its I/O. */
-export async function ownFigures({ pid, figures }: ProcEntry, files: StrangerFiles): Promise<Figures> {
+export async function ownFigures({ pid, figures }: ProcEntry, files: StrangerFiles): Promise<UsageFigures> {
   return { ...figures, ...(await ioOf([pid], files)) };
 }
 
 /** The figures of all processes in a cgroup. */
-export async function treeFigures(path: string, files: StrangerFiles): Promise<Figures> {
+export async function treeFigures(path: string, files: StrangerFiles): Promise<UsageFigures> {
   const cgroup = new Cgroup(path);
   const cpu = cgroup.cpuTime();
   const pids = cgroup.processes();
@@ -85,7 +85,7 @@ export async function treeFigures(path: string, files: StrangerFiles): Promise<F
 async function ioOf(
   pids: readonly number[],
   files: StrangerFiles,
-): Promise<Pick<Figures, 'readBytes' | 'writtenBytes'>> {
+): Promise<Pick<UsageFigures, 'readBytes' | 'writtenBytes'>> {
   let [readBytes, writtenBytes] = [0n, 0n];
   for (const pid of pids) {
     const text = (await files.read(pid, 'io'))?.toString('latin1') ?? '';

@@ -20,7 +20,7 @@ import { ownFigures, type ProcEntry, procEntry, treeFigures } from './figures.ts
 import { StrangerFiles } from './stranger-files.ts';
 
 /** The most processes of the guest in one answer: it is encoded in one turn of the event loop. */
-const MOST_LISTED = 1024;
+const MOST_LISTED = 512;
 /** Processes that are looked at in one turn; each takes some 60 µs. */
 const LOOKS = 16;
 
@@ -37,19 +37,25 @@ export interface ListedGuest {
 export function usageListing(guest: ListedGuest): Listing {
   return (request, call) => {
     if (request.scope === ListScope.GUEST) return guestList(request, guest, call);
-    return request.usage ? clientsList(guest, call) : null;
+    return request.usage ? clientsList(guest) : null;
   };
 }
 
-async function clientsList({ processes, lanes }: ListedGuest, call: CallScope): Promise<ListResponse> {
+/** In parts that are encoded in a turn of the event loop each. */
+async function* clientsList({ processes, lanes }: ListedGuest): AsyncGenerator<{ processes: Info[] }> {
   const files = new StrangerFiles(lanes);
-  const infos = await inTurns(processes.list(), call, async (process): Promise<Info> => {
-    const { leaf } = process.state;
-    const entry = leaf === null ? procEntry(process.pid) : null;
-    const usage = leaf === null ? entry && (await ownFigures(entry, files)) : await treeFigures(leaf, files);
-    return { ...infoOf(process), ...(usage && { usage }) };
-  });
-  return create(ListResponseSchema, { processes: infos });
+  const all = processes.list();
+  for (let at = 0; at < all.length; at += LOOKS) {
+    const infos = all.slice(at, at + LOOKS).map(async (process): Promise<Info> => {
+      const { leaf } = process.state;
+      const entry = leaf === null ? procEntry(process.pid) : null;
+      const usage =
+        leaf === null ? entry && (await ownFigures(entry, files)) : await treeFigures(leaf, files);
+      return { ...infoOf(process), ...(usage && { usage }) };
+    });
+    yield { processes: await Promise.all(infos) };
+    await nextTurn();
+  }
 }
 
 async function guestList(

@@ -1,9 +1,11 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import type { MessageInitShape } from '@bufbuild/protobuf';
 import { within } from '../../../base/abort.ts';
 import { EnvdError } from '../../../base/errors.ts';
 import {
   type ListRequest,
   type ListResponse,
+  type ListResponseSchema,
   Process,
   type ProcessSelector,
   Signal,
@@ -29,8 +31,11 @@ const TURN_BYTES = 256 * 1024;
 /** Unknown properties are ignored, because newer clients send them. */
 const MESSAGES = { ignoreUnknownFields: true, isOwnJson: true };
 
-/** Answers a List that asks for what an extension tells; null: it does not. */
-export type Listing = (request: ListRequest, call: CallScope) => Promise<ListResponse> | null;
+/** Answers a List that asks for what an extension tells, whole or in parts; null: it does not. */
+export type Listing = (
+  request: ListRequest,
+  call: CallScope,
+) => Promise<ListResponse> | AsyncIterable<MessageInitShape<typeof ListResponseSchema>> | null;
 
 /** Returns the RPCs of `process.Process`, except its event streams. The first of `listings` that answers a List does so. */
 export function processRpcs(processes: ProcessTable, listings: readonly Listing[] = []): Rpc[] {

@@ -8,7 +8,7 @@ const PIECE_BYTES = 48 * 1024;
 const MOST_CONTINUED = 3;
 
 /** The first and the last bytes of a stream, in a buffer that grows as far as it has to. */
-export class KeptOutput {
+export class HeadAndTail {
   readonly #most: number;
   /** The bytes up to here stay; those after them are a ring. */
   readonly #headBytes: number;
@@ -98,7 +98,7 @@ function beginOfCharacters(bytes: Buffer): number {
  * The members of an answer for one stream, as pieces of JSON: the text if all of it is UTF-8, else base64. Where bytes are left
  * out there is a line that says how many.
  */
-export function* membersOf(name: string, output: KeptOutput): Generator<string> {
+export function* membersOf(name: string, output: HeadAndTail): Generator<string> {
   const { head, tail, omitted } = output.parts();
   const mark = Buffer.from(omitted > 0 ? `\n[${omitted} bytes left out]\n` : '');
   const isText = isUtf8(head) && isUtf8(tail);
