@@ -76,7 +76,10 @@ describe.each(['json', 'binary'] as const)('List in %s', (codec) => {
       );
       expect(found(pid)).toMatchObject({
         tag: `busy-${codec}`,
-        config: { cmd: expect.stringContaining('python3'), args: ['-c', expect.stringContaining('held'), expect.any(String)] },
+        config: {
+          cmd: expect.stringContaining('python3'),
+          args: ['-c', expect.stringContaining('held'), expect.any(String)],
+        },
       });
       expect(found(pid)?.usage?.memoryBytes).toBeGreaterThan(BigInt(32 * MIB));
       expect(found(child)).toMatchObject({
@@ -123,7 +126,9 @@ test('what is beyond one answer comes with the next ones', async () => {
 });
 
 type Report = { readonly abilities: Readonly<Record<string, { readonly available: boolean }>> };
-const verbose = async () => ({ body: (await (await fetch(`${daemon.url}/health?verbose`)).json()) as Report });
+const verbose = async () => ({
+  body: (await (await fetch(`${daemon.url}/health?verbose`)).json()) as Report,
+});
 
 describe('/metrics', () => {
   const STALL = {

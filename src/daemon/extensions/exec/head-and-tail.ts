@@ -81,7 +81,7 @@ function endOfCharacters(bytes: Buffer): number {
   for (let back = 1; back <= MOST_CONTINUED; back++) {
     const byte = bytes[bytes.length - back] ?? 0;
     if (isContinued(byte)) continue;
-    const length = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
+    const length = byte > 0xf4 ? 1 : byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
     return length > back ? bytes.length - back : bytes.length;
   }
   return bytes.length;
