@@ -216,7 +216,7 @@ test('calls take places of streams', async () => {
   const refused = await post(daemon.url, sh('exit'));
   expect([refused.status, (await answerOf(refused)).message]).toEqual([
     429,
-    'too many streams: 2 are open (--max-streams)',
+    'too many streams: 2 are open (--max-streams): close some, or try again later',
   ]);
   expect((await fetch(`${daemon.url}/metrics/stream`)).status).toBe(429);
   held[0]?.destroy();

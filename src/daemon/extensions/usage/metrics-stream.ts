@@ -58,7 +58,7 @@ export function metricsStreamRoutes(app: FastifyInstance, places: StreamPlaces):
       'x-content-type-options': 'nosniff',
     });
     if (request.method === 'HEAD') return reply.send();
-    if (!places.take(reply.raw)) throw places.error();
+    places.take(reply.raw);
     reply.hijack();
     const response = reply.raw;
     response.writeHead(200, reply.getHeaders() as Record<string, string>).flushHeaders();

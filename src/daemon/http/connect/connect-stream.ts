@@ -77,6 +77,7 @@ export class StreamServer {
   constructor(unread: Unread, others: readonly OfferedFormat[] = []) {
     this.#unread = unread;
     this.#others = others;
+  }
 
   /** Returns the RPC of a stream. */
   rpc(stream: EventStream): Rpc {
@@ -96,14 +97,16 @@ export class StreamServer {
   }
 
   /** Serves a stream in the Connect protocol. Resolves with the error that ended the stream, or null. */
-  serve(stream: EventStream, call: CallScope, codec: Codec): Promise<unknown> 
+  serve(stream: EventStream, call: CallScope, codec: Codec): Promise<unknown> {
     return this.#serve(stream, call, CONNECT[codec]);
+  }
 
   /** Drops all buffers that are not being sent, to keep them out of a snapshot. */
-  dropBuffers(): void 
+  dropBuffers(): void {
     for (const { batch } of this.#recent.values()) batch.release();
     this.#recent.clear();
     this.#spare.length = 0;
+  }
 
   /**
    * Serves a stream. Encodes each event once for all readers, writes queued events together, and takes further events from the
