@@ -143,7 +143,7 @@ test('output without an end takes no more memory than its limit', async () => {
 test('clients that read nothing of large answers are bounded together', async () => {
   const limit = 32 * MIB;
   await using daemon = await startDaemon({ args: [`--request-bytes=${limit}`] });
-  const words = `request dropped: more than ${limit} bytes of requests are under way (--request-bytes)`;
+  const words = `request dropped: all requests take more than ${limit} bytes (--request-bytes): try again later`;
   const dropped = () => daemon.log.filter(({ reason }) => reason === words).length;
   const large = JSON.stringify({
     cmd: 'head',

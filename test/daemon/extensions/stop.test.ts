@@ -70,7 +70,7 @@ test('a tree that ignores SIGTERM, in sessions of its own, is killed after the g
 });
 
 test('children that outlive the process are waited for, and killed', async () => {
-  const script = "(trap '' TERM; exec sleep 1000) & echo $! ready; exec sleep 1000";
+  const script = `sh -c 'trap "" TERM; echo $$ ready; exec sleep 1000' & exec sleep 1000`;
   const { pid, children } = await running(script);
   const { body } = await stop(pid, { graceMs: 500 });
   expect(body).toMatchObject({ killed: true, signal: 'SIGTERM' });
@@ -119,7 +119,7 @@ test('without a cgroup nothing could be proved: it is refused', async () => {
   const { status, body } = await stop(pid);
   expect([status, body.message]).toEqual([
     412,
-    `process ${pid} has no cgroup of its own: its tree cannot be signalled`,
+    `process ${pid} has no cgroup of its own: its tree cannot be signaled`,
   ]);
   const { process } = connectTo(daemon.url);
   await process.sendSignal({ process: { selector: { case: 'pid', value: pid } }, signal: 9 });

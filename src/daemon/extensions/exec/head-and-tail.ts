@@ -76,13 +76,17 @@ export class HeadAndTail {
 
 const isContinued = (byte: number | undefined) => byte !== undefined && (byte & 0xc0) === 0x80;
 
-/** Where the last whole character ends. Source: RFC 3629, section 3. */
+/** The bytes of a character with this first one; 1 for what begins none. Source: RFC 3629, section 3. */
+function lengthOf(first: number): number {
+  if (first < 0xc0 || first > 0xf4) return 1;
+  return first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+}
+
+/** Where the last whole character ends. */
 function endOfCharacters(bytes: Buffer): number {
   for (let back = 1; back <= MOST_CONTINUED; back++) {
     const byte = bytes[bytes.length - back] ?? 0;
-    if (isContinued(byte)) continue;
-    const length = byte > 0xf4 ? 1 : byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
-    return length > back ? bytes.length - back : bytes.length;
+    if (!isContinued(byte)) return lengthOf(byte) > back ? bytes.length - back : bytes.length;
   }
   return bytes.length;
 }
