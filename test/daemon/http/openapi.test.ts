@@ -6,8 +6,8 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { Shape } from '../../../src/base/shape.ts';
 import { EXEC_REQUEST } from '../../../src/daemon/extensions/exec/exec-request.ts';
-import { STOP_REQUEST } from '../../../src/daemon/extensions/stop/stop.ts';
-import { METRICS_QUERY, METRICS_STREAM_QUERY } from '../../../src/daemon/extensions/usage/metrics-stream.ts';
+import { STOP_REQUEST } from '../../../src/daemon/extensions/stop/stop-request.ts';
+import { METRICS_QUERY, METRICS_STREAM_QUERY } from '../../../src/daemon/extensions/usage/metrics-queries.ts';
 import {
   COMPOSE_REQUEST,
   DOWNLOAD_QUERY,

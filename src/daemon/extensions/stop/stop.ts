@@ -2,31 +2,18 @@ import type { FastifyInstance } from 'fastify';
 import { Allowance } from '../../../base/allowance.ts';
 import { EnvdError, HttpError } from '../../../base/errors.ts';
 import { monotonicMs } from '../../../base/monotonic.ts';
-import { invalid, object, type Shape } from '../../../base/shape.ts';
 import { ignoreBody, ignoreContentType } from '../../http/admission/requests.ts';
 import type { Extension } from '../../http/extension.ts';
 import { JsonBodies } from '../../http/json/json-bodies.ts';
 import type { Selector } from '../../services/process/lifecycle/known.ts';
 import type { ProcessTable } from '../../services/process/table.ts';
 import { stopProcess } from './stop-process.ts';
+import { STOP_REQUEST } from './stop-request.ts';
 
 const PATH = '/processes/:process/stop';
 const BODY_LIMITS = { bytes: 4096, large: null, containers: 16 };
-const GRACE_MS = { default: 5000, most: 600_000 };
 /** Stops at a time: each waits. */
 const MOST_STOPS = 64;
-
-const grace: Shape<number> = {
-  schema: { type: 'integer', minimum: 0, default: GRACE_MS.default },
-  read(value, name) {
-    if (value === undefined || value === null) return GRACE_MS.default;
-    if (typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= GRACE_MS.most)
-      return value;
-    throw invalid(name, `a whole number from 0 to ${GRACE_MS.most}`);
-  },
-};
-
-export const STOP_REQUEST = object({ graceMs: grace });
 
 /**
  * `POST /processes/{pid or tag}/stop` ends a process and everything below it, and answers when nothing of it is left. It goes on when

@@ -2,25 +2,10 @@ import type { ServerResponse } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { Negotiator } from 'negotiator';
 import { onAbort } from '../../../base/abort.ts';
-import { flag, invalid, object, parameter, type Shape } from '../../../base/shape.ts';
 import type { StreamPlaces } from '../../http/connect/stream-places.ts';
 import { MetricsReader } from '../../services/guest/metrics.ts';
+import { METRICS_QUERY, METRICS_STREAM_QUERY } from './metrics-queries.ts';
 import { readPressure } from './pressure.ts';
-
-const MOST_SECONDS = 3600;
-
-/** Whole seconds: all clients of an interval share its figures. */
-const interval: Shape<number> = {
-  schema: { type: 'integer', minimum: 1, default: 1 },
-  read(value, name) {
-    const seconds = Number(parameter.read(value, name) || '1');
-    if (Number.isInteger(seconds) && seconds >= 1 && seconds <= MOST_SECONDS) return seconds;
-    throw invalid(name, `a whole number of seconds from 1 to ${MOST_SECONDS}`);
-  },
-};
-
-export const METRICS_QUERY = object({ pressure: flag });
-export const METRICS_STREAM_QUERY = object({ interval });
 
 const NDJSON = 'application/x-ndjson';
 const EVENTS = 'text/event-stream';
