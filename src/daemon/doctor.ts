@@ -12,10 +12,11 @@ import { forwardingObstacle } from './wiring/ports.ts';
 /** Prints what `GET /health?verbose` says about this guest, without a daemon and without changing anything. */
 export async function doctor(config: Config): Promise<void> {
   const { version } = config;
+  const cgroups = inspect(config);
   const sources = {
-    cgroups: inspect(config),
+    cgroups,
     forwardingObstacle: () => forwardingObstacle(config),
-    extensionObstacles,
+    extensionObstacles: () => extensionObstacles(cgroups),
   };
   const report = { version, interface: INTERFACE_VERSION, abilities: await abilities(sources, true) };
   process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);

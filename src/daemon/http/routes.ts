@@ -79,6 +79,7 @@ export function registerRoutes(
   fsfreezeRoutes(app, services.filesystemFreezer);
   collapseRoutes(app, services.collapser);
   fileRoutes(app, new FileServices(guest, { ...entries, gate, uploads }), new DownloadLimits());
-  const rpcs = [...createRpcs(services, options.streams), ...extensions.flatMap((each) => each.rpcs ?? [])];
-  mountRpcs(app, rpcs, limits, options.places);
+  const listings = extensions.flatMap(({ listing }) => listing ?? []);
+  const rpcs = extensions.flatMap((each) => each.rpcs ?? []);
+  mountRpcs(app, [...createRpcs(services, options.streams, { listings }), ...rpcs], limits, options.places);
 }
