@@ -9,7 +9,7 @@ import { moduleState } from './support/code/module-state.ts';
 const TOP = fileURLToPath(new URL('..', import.meta.url));
 const ROOT = join(TOP, 'src');
 
-/** The two programs over their common base. A program uses itself and the base, and neither uses the other. */
+/** The three programs over their common base. A program uses itself and the base, and none uses another. */
 const BASE = ['base', 'gen'];
 
 /** The layers of each program, the lowest first. A folder may use the layers below, and itself. */
@@ -27,12 +27,13 @@ const LAYERS: Readonly<Record<string, readonly (readonly string[])[]>> = {
     ['run'],
     ['main'],
   ],
+  cli: [['output'], ['connection'], ['terminal'], ['process', 'transfer'], ['commands'], ['main']],
 };
 
 /** The only place that may import a package, so that the package can be replaced there. */
 const OWNERS: Record<string, RegExp> = {
   chokidar: /^daemon\/linux\/inotify\/polled-watch\.ts$/,
-  commander: /^base\/program\/settings\.ts$/,
+  commander: /^(base\/program\/settings|cli\/(commands\/(parse|spec\/parsers)|process\/signals))\.ts$/,
   pino: /^(base|daemon|gateway)\/.+\.ts$/,
   'prom-client': /^(daemon\/http\/metrics\/metrics-page|gateway\/(metrics|routes\/request-times))\.ts$/,
   fastify:
@@ -41,9 +42,10 @@ const OWNERS: Record<string, RegExp> = {
   '@redis/client': /^gateway\/registry\/(redis-client|redis-link|redis-scripts|agreement)\.ts$/,
   '@fastify/cors': /^daemon\/http\/admission\/admission\.ts$/,
   '@fastify/busboy': /^daemon\/http\/rest\/.+\.ts$/,
-  '@connectrpc/connect': /^daemon\/http\/((connect|rpc)\/.+|admission\/errors)\.ts$/,
-  '@connectrpc/connect-node': /^daemon\/http\/connect\/connect-node\.ts$/,
-  '@bufbuild/protobuf': /^daemon\/http\/(connect|rpc)\/.+\.ts$/,
+  '@connectrpc/connect':
+    /^(daemon\/http\/((connect|rpc)\/.+|admission\/errors)|cli\/(connection|process|transfer)\/.+)\.ts$/,
+  '@connectrpc/connect-node': /^(daemon\/http\/connect\/connect-node|cli\/connection\/connection)\.ts$/,
+  '@bufbuild/protobuf': /^(daemon\/http\/(connect|rpc)|cli\/process)\/.+\.ts$/,
   'mime-types': /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
   'content-disposition': /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
   'range-parser': /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
@@ -95,7 +97,7 @@ describe('layers', () => {
     );
   });
 
-  test('no program imports the other', () => {
+  test('no program imports another', () => {
     const crossing = edges.filter(
       ({ from, to }) => programOf(to) !== programOf(from) && !BASE.includes(programOf(to)),
     );
@@ -111,9 +113,13 @@ describe('layers', () => {
     expect(up).toEqual([]);
   });
 
-  test('only rpc imports the generated messages', () => {
+  test('only rpc and the command line import the generated messages', () => {
     expect(
-      edges.filter(({ from, to }) => programOf(to) === 'gen' && !/^daemon\/http\/(connect|rpc)\//.test(from)),
+      edges.filter(
+        ({ from, to }) =>
+          programOf(to) === 'gen' &&
+          !/^(daemon\/http\/(connect|rpc)|cli\/(connection|process|transfer|commands))\//.test(from),
+      ),
     ).toEqual([]);
   });
 });
@@ -195,7 +201,7 @@ describe('restricted imports', () => {
     const readers = files.filter((file) =>
       /process\.(argv|env)\b/.test(readFileSync(join(ROOT, file), 'utf8')),
     );
-    expect(readers.sort()).toEqual(['daemon/config/config.ts', 'gateway/config/config.ts']);
+    expect(readers.sort()).toEqual(['cli/main.ts', 'daemon/config/config.ts', 'gateway/config/config.ts']);
   });
 });
 
