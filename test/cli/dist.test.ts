@@ -14,7 +14,11 @@ const program = join(elsewhere, 'bin/envctl');
 const env = { PATH: `${dirname(process.execPath)}:/usr/bin:/bin`, HOME: elsewhere };
 
 beforeAll(() => {
-  execFileSync(process.execPath, [join(ROOT, 'systemd/image/build.ts'), 'envctl', `--out=${elsewhere}.built`]);
+  execFileSync(process.execPath, [
+    join(ROOT, 'systemd/image/build.ts'),
+    'envctl',
+    `--out=${elsewhere}.built`,
+  ]);
   cpSync(`${elsewhere}.built/dist-envctl`, elsewhere, { recursive: true });
 }, 60_000);
 afterAll(() => {

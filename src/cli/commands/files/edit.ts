@@ -92,7 +92,9 @@ async function write(
   if (now.exists !== exists || !now.content.equals(before)) throw conflict;
   const condition = exists ? etag !== null && { 'if-match': etag } : { 'if-none-match': '*' };
   const size = content.length;
-  await uploadFile(connection, path, content, { size, mode: null }, condition || {}).catch((error: Failure) => {
-    throw new Failure(error.reason, `${error.message}; your version is kept as ${file}`);
-  });
+  await uploadFile(connection, path, content, { size, mode: null }, condition || {}).catch(
+    (error: Failure) => {
+      throw new Failure(error.reason, `${error.message}; your version is kept as ${file}`);
+    },
+  );
 }

@@ -5,7 +5,7 @@ import { formatBytes, formatTime } from '../../output/formats.ts';
 import type { Piece } from '../../output/printer.ts';
 import { requireDepth } from '../../transfer/item.ts';
 import { joinPath, remotePath } from '../../transfer/place.ts';
-import { kindOf, listDirectory, statOrNull, entryType } from '../../transfer/remote-tree.ts';
+import { entryType, kindOf, listDirectory, statOrNull } from '../../transfer/remote-tree.ts';
 import type { Call } from '../spec/call.ts';
 import { defineCommand } from '../spec/command.ts';
 import type { ArgumentSpec } from '../spec/description.ts';
