@@ -59,7 +59,7 @@ test('^C and ^Z go to the shell, not to envctl', async () => {
   terminal.type('\x1a');
   // What is typed before the prompt is there may be dropped by the shell.
   await terminal.shows(/Stopped[\s\S]*[#$>] ?$/);
-  terminal.type('kill -9 %1; wait %1; exit 6\r');
+  terminal.type('kill -9 %1; disown %1; exit 6\r');
   expect(await terminal.exit).toBe(6);
 });
 
