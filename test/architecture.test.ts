@@ -9,12 +9,22 @@ import { moduleState } from './support/code/module-state.ts';
 const TOP = fileURLToPath(new URL('..', import.meta.url));
 const ROOT = join(TOP, 'src');
 
-/** The two programs over their common base. A program uses itself and the base, and neither uses the other. */
+/** The three programs over their common base. A program uses itself and the base, and none uses another. */
 const BASE = ['base', 'gen'];
 
 /** The layers of each program, the lowest first. A folder may use the layers below, and itself. */
 const LAYERS: Readonly<Record<string, readonly (readonly string[])[]>> = {
-  daemon: [['linux'], ['services'], ['http'], ['config'], ['wiring'], ['doctor'], ['run'], ['main']],
+  daemon: [
+    ['linux'],
+    ['services'],
+    ['http'],
+    ['config'],
+    ['extensions'],
+    ['wiring'],
+    ['doctor'],
+    ['run'],
+    ['main'],
+  ],
   gateway: [
     ['leases', 'access'],
     ['registry', 'hooks'],
@@ -23,32 +33,38 @@ const LAYERS: Readonly<Record<string, readonly (readonly string[])[]>> = {
     ['api'],
     ['metrics'],
     ['config'],
+    ['open'],
     ['compose'],
     ['run'],
     ['main'],
   ],
+  cli: [['output'], ['connection'], ['terminal'], ['process', 'transfer'], ['commands'], ['main']],
 };
 
 /** The only place that may import a package, so that the package can be replaced there. */
 const OWNERS: Record<string, RegExp> = {
   chokidar: /^daemon\/linux\/inotify\/polled-watch\.ts$/,
-  commander: /^base\/program\/settings\.ts$/,
+  commander: /^(base\/program\/settings|cli\/(commands\/(parse|spec\/parsers)|process\/signals))\.ts$/,
   pino: /^(base|daemon|gateway)\/.+\.ts$/,
   'prom-client': /^(daemon\/http\/metrics\/metrics-page|gateway\/(metrics|routes\/request-times))\.ts$/,
   fastify:
-    /^(daemon\/http\/((server|routes|rpc\/mount)|(admission|json|metrics|rest)\/.+)|gateway\/api\/.+)\.ts$/,
+    /^(daemon\/http\/((server|routes|extension|rpc\/mount)|(admission|json|metrics|rest)\/.+)|daemon\/extensions\/.+|gateway\/api\/.+)\.ts$/,
   httpxy: /^gateway\/proxy\/proxy\.ts$/,
   '@redis/client': /^gateway\/registry\/(redis-client|redis-link|redis-scripts|agreement)\.ts$/,
   '@fastify/cors': /^daemon\/http\/admission\/admission\.ts$/,
   '@fastify/busboy': /^daemon\/http\/rest\/.+\.ts$/,
-  '@connectrpc/connect': /^daemon\/http\/((connect|rpc)\/.+|admission\/errors)\.ts$/,
-  '@connectrpc/connect-node': /^daemon\/http\/connect\/connect-node\.ts$/,
-  '@bufbuild/protobuf': /^daemon\/http\/(connect|rpc)\/.+\.ts$/,
+  '@connectrpc/connect':
+    /^(daemon\/http\/((connect|rpc)\/.+|admission\/errors)|cli\/(connection|process|transfer)\/.+)\.ts$/,
+  '@connectrpc/connect-node': /^(daemon\/http\/connect\/connect-node|cli\/connection\/connection)\.ts$/,
+  '@bufbuild/protobuf': /^(daemon\/(http\/(connect|rpc)|extensions)|cli\/process)\/.+\.ts$/,
+  ignore: /^daemon\/extensions\/search\/.+\.ts$/,
+  'client-zip': /^daemon\/extensions\/zip\/.+\.ts$/,
+  diff: /^daemon\/extensions\/search\/.+\.ts$/,
   'mime-types': /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
   'content-disposition': /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
   'range-parser': /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
   fresh: /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
-  negotiator: /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
+  negotiator: /^daemon\/(services\/files|http\/(rest|json)|extensions)\/.+\.ts$/,
 };
 
 interface Import {
@@ -95,7 +111,7 @@ describe('layers', () => {
     );
   });
 
-  test('no program imports the other', () => {
+  test('no program imports another', () => {
     const crossing = edges.filter(
       ({ from, to }) => programOf(to) !== programOf(from) && !BASE.includes(programOf(to)),
     );
@@ -111,10 +127,18 @@ describe('layers', () => {
     expect(up).toEqual([]);
   });
 
-  test('only rpc imports the generated messages', () => {
-    expect(
-      edges.filter(({ from, to }) => programOf(to) === 'gen' && !/^daemon\/http\/(connect|rpc)\//.test(from)),
-    ).toEqual([]);
+  test('only rpc, extensions and the command line import the generated messages', () => {
+    const known = /^(daemon\/(http\/(connect|rpc)|extensions)|cli\/(connection|process|transfer|commands))\//;
+    expect(edges.filter(({ from, to }) => programOf(to) === 'gen' && !known.test(from))).toEqual([]);
+  });
+
+  test('an extension can be removed with its folder: one file of wiring imports it, and no other extension', () => {
+    const extensionOf = (file: string) => /^daemon\/extensions\/([^/]+)\//.exec(file)?.[1];
+    const users = edges.filter(
+      ({ from, to }) => extensionOf(to) !== undefined && extensionOf(from) !== extensionOf(to),
+    );
+    expect(users.length).toBeGreaterThan(0);
+    expect([...new Set(users.map(({ from }) => from))]).toEqual(['daemon/wiring/extensions.ts']);
   });
 });
 
@@ -195,7 +219,7 @@ describe('restricted imports', () => {
     const readers = files.filter((file) =>
       /process\.(argv|env)\b/.test(readFileSync(join(ROOT, file), 'utf8')),
     );
-    expect(readers.sort()).toEqual(['daemon/config/config.ts', 'gateway/config/config.ts']);
+    expect(readers.sort()).toEqual(['cli/main.ts', 'daemon/config/config.ts', 'gateway/config/config.ts']);
   });
 });
 

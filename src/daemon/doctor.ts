@@ -6,12 +6,18 @@ import type { Config } from './config/config.ts';
 import { findCgroupMount } from './linux/cgroups/cgroup-mounts.ts';
 import { Cgroup } from './linux/cgroups/cgroup2.ts';
 import { abilities, type CgroupAbilities } from './services/guest/abilities.ts';
+import { extensionObstacles } from './wiring/extensions.ts';
 import { forwardingObstacle } from './wiring/ports.ts';
 
 /** Prints what `GET /health?verbose` says about this guest, without a daemon and without changing anything. */
 export async function doctor(config: Config): Promise<void> {
   const { version } = config;
-  const sources = { cgroups: inspect(config), forwardingObstacle: () => forwardingObstacle(config) };
+  const cgroups = inspect(config);
+  const sources = {
+    cgroups,
+    forwardingObstacle: () => forwardingObstacle(config),
+    extensionObstacles: () => extensionObstacles(cgroups),
+  };
   const report = { version, interface: INTERFACE_VERSION, abilities: await abilities(sources, true) };
   process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
 }

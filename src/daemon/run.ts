@@ -91,7 +91,7 @@ function surviveErrors(logger: Logger): void {
 function protect(logger: Logger): void {
   attempt(
     protectFromOomKiller,
-    'cannot protect the daemon from the out-of-memory killer: start it as root',
+    'cannot protect the daemon from the out-of-memory killer: it needs CAP_SYS_RESOURCE',
     logger,
   );
   attempt(

@@ -1,7 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { mkdir } from 'node:fs/promises';
 import { hostname } from 'node:os';
-import { dirname } from 'node:path';
 import type { Logger } from 'pino';
 import { Addresses } from './access/addresses.ts';
 import { Forwarded } from './access/forwarded.ts';
@@ -9,24 +7,24 @@ import { InFlight } from './access/in-flight.ts';
 import { Keys } from './access/keys.ts';
 import { Rate } from './access/rates.ts';
 import { buildPlatform, type PlatformParts } from './api/app.ts';
+import { Creations } from './api/creations.ts';
 import { Operations } from './api/operations.ts';
 import type { GatewayConfig } from './config/config.ts';
+import { Activity } from './expiry/activity.ts';
 import { Expiration } from './expiry/expiration.ts';
+import { MachineMaker } from './expiry/machine-maker.ts';
 import { Resumes } from './expiry/resumes.ts';
 import { Scheduler } from './expiry/scheduler.ts';
-import { CommandHook } from './hooks/command-hook.ts';
-import { type Hook, type Hooks, UrlHook } from './hooks/hook.ts';
-import { Signer } from './hooks/signer.ts';
 import type { Sandbox } from './leases/sandbox.ts';
 import { renderGatewayMetrics } from './metrics.ts';
+import { type Opened, openHooks, openStore } from './open.ts';
 import { Exchanges } from './proxy/exchanges.ts';
 import { ConnectionPools } from './proxy/pools.ts';
 import { ReverseProxy } from './proxy/proxy.ts';
 import { StaleConnections } from './proxy/stale-connections.ts';
 import { Via } from './proxy/via.ts';
-import { EmbeddedStore } from './registry/embedded.ts';
 import { untilReachable } from './registry/reachable.ts';
-import { Registry, type Store } from './registry/registry.ts';
+import { Registry } from './registry/registry.ts';
 import { RequestTimes } from './routes/request-times.ts';
 import { RouteFinder } from './routes/route-finder.ts';
 import { Router } from './routes/router.ts';
@@ -53,60 +51,49 @@ export async function composeGateway(
   const stack = new AsyncDisposableStack();
   try {
     const keys = stack.use(new Keys(config, logger));
-    // The embedded one is there, or another gateway has it.
+    // Only Redis is waited for. A file that cannot be opened now is in use by another gateway.
     const waitMs = config.redis === null ? 0 : config.redisWait * 1000;
     const opened = await untilReachable(() => openStore(config, logger), waitMs, logger, signal);
     stack.use(opened.store);
     return await wire({ config, front, logger, keys, ...opened });
   } catch (error) {
-    // What is open would keep the process, which could not be started again.
+    // Open files and connections would keep the process, and its unit could not start it again.
     await stack.disposeAsync();
     throw error;
   }
-}
-
-interface Opened {
-  readonly store: Store;
-  /** Of the registry. */
-  readonly key: string;
 }
 
 async function wire({ config, front, logger, keys, store, key }: Opened & WireParts): Promise<Gateway> {
   const addresses = new Addresses(config);
   const registry = new Registry(store);
   await registry.dropClaims();
-  const [exchanges, pools] = [
-    new Exchanges(config.maxBuffered * MIB),
-    new ConnectionPools(Math.ceil(config.maxConnections / 4)),
-  ];
-  const staleConnections = new StaleConnections(exchanges, pools, registry, logger);
-  await registry.watch((id) => void staleConnections.check(id));
-  keys.watch(() => void staleConnections.check(null));
+  const { exchanges, pools, staleConnections } = await composeConnections(config, registry, keys, logger);
   const onGone = (id: string) => staleConnections.close(id);
   const common: Common = { config, logger, registry, addresses, keys, onGone };
-  const { expiration, scheduler, resumes } = await composeExpiry(common);
+  const expiry = await composeExpiry(common);
+  const { scheduler, resumes } = expiry;
   const targets = new TargetReader(config.headerPrefix, config.domain);
   const [{ drain }, { requireKey, maxRequests }] = [front, config];
   const inFlight = new InFlight(config.maxClientRequests);
   const rates = { clients: new Rate(config.clientRate), sandboxes: new Rate(config.sandboxRate) };
   const [times, forwarded] = [new RequestTimes(), new Forwarded(config.trustedProxies)];
+  const { tally } = expiry.expiration;
   const metrics = () =>
-    renderGatewayMetrics({ registry, results: router.counts, exchanges, times, expiry: expiration.tally });
-  const rate = rates.clients;
-  const own = { targets, drain, metrics, rate, inFlight };
-  const app = composePlatform(common, { ...own, expiration, scheduler, resumes });
+    renderGatewayMetrics({ registry, results: router.counts, exchanges, times, expiry: tally });
+  const app = composePlatform(common, { targets, drain, metrics, rate: rates.clients, inFlight, ...expiry });
   await app.ready();
-  const via = new Via(key);
+  const [activity, via] = [new Activity({ registry, exchanges, logger }), new Via(key)];
   const parts = { targets, exchanges, staleConnections, inFlight, keys, forwarded, times, logger };
   const router: Router = new Router({
     ...parts,
     maxRequests,
     requireKey,
-    finder: new RouteFinder({ registry, addresses, via, resumes, rates, times, requireKey }),
+    finder: new RouteFinder({ registry, addresses, activity, via, resumes, rates, times, requireKey }),
     proxy: new ReverseProxy(pools, config.responseTimeout * 1000, forwarded, targets.vary),
     platform: (request, response) => app.routing(request, response),
   });
   front.serve(router);
+  const owned = [activity, staleConnections, exchanges, keys];
   return {
     start: () => scheduler.start(),
     async stop() {
@@ -115,11 +102,21 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
       exchanges.endAll();
       await front.close();
       pools.closeAll();
-      for (const each of [staleConnections, exchanges, keys]) each[Symbol.dispose]();
+      for (const each of owned) each[Symbol.dispose]();
       await app.close();
       await store[Symbol.asyncDispose]();
     },
   };
+}
+
+/** The connections to sandboxes, which end when a record or a key says so. */
+async function composeConnections(config: Limited, registry: Registry, keys: Keys, logger: Logger) {
+  const exchanges = new Exchanges(config.maxBuffered * MIB);
+  const pools = new ConnectionPools(Math.ceil(config.maxConnections / 4));
+  const staleConnections = new StaleConnections(exchanges, pools, registry, logger);
+  await registry.watch((id) => void staleConnections.check(id));
+  keys.watch(() => void staleConnections.check(null));
+  return { exchanges, pools, staleConnections };
 }
 
 /** With the number of connections that the machine allows. */
@@ -144,6 +141,7 @@ interface Expiry {
   readonly expiration: Expiration;
   readonly scheduler: Scheduler;
   readonly resumes: Resumes;
+  readonly creations: Creations;
 }
 
 async function composeExpiry({ config, logger, registry, addresses, onGone }: Common): Promise<Expiry> {
@@ -151,14 +149,17 @@ async function composeExpiry({ config, logger, registry, addresses, onGone }: Co
   const { defaultTimeout: resumedFor, keepPaused } = config;
   const hooks = await openHooks(config);
   const paused = { byHook: hooks.expire !== null, keptMs: keepPaused === 0 ? null : keepPaused * 1000 };
-  const parts = { registry, hooks, resumedFor, paused, addresses, owner, onGone, logger };
+  const maker = new MachineMaker(hooks.create, addresses);
+  const parts = { registry, hooks, maker, resumedFor, paused, addresses, owner, onGone, logger };
   const expiration = new Expiration(parts);
-  const { maxExpiries, maxExpiriesPerHost, resumeWait, maxWaiting, maxResumes } = config;
+  const { maxExpiries, maxExpiriesPerHost, resumeWait, maxWaiting, maxResumes, maxCreates } = config;
   const limits = { maxExpiries, maxExpiriesPerHost };
   const scheduler = new Scheduler({ registry, expiration, owner, keptMs: paused.keptMs, logger, ...limits });
   const waits = { resumeWait, maxWaiting, maxResumes };
   const resumes = new Resumes({ registry, scheduler, owner, isOn: hooks.resume !== null, ...waits });
-  return { expiration, scheduler, resumes };
+  const { idleTimeout } = config;
+  const creations = new Creations({ registry, scheduler, maker, owner, maxCreates, idleTimeout });
+  return { expiration, scheduler, resumes, creations };
 }
 
 function composePlatform(
@@ -172,18 +173,21 @@ function composePlatform(
     expiration,
     scheduler,
     resumes,
+    creations,
   }: Expiry & Pick<PlatformParts, 'targets' | 'drain' | 'metrics' | 'rate' | 'inFlight'>,
 ) {
   const onChange = ({ id, phase, deadline }: Sandbox) => {
     if (phase === 'expiring' && deadline > Date.now()) expiration.cancelCollapse(id);
     scheduler.wake();
   };
-  const { defaultTimeout, onExpiry, domain, hook, killHook, hookTimeout } = config;
+  const { defaultTimeout, idleTimeout, onExpiry, domain, hook, killHook, hookTimeout } = config;
   const hooks = { pause: hook !== null, kill: killHook !== null, timeout: hookTimeout };
-  const parts = { registry, addresses, resumes, hooks, defaultTimeout };
+  const parts = { registry, addresses, resumes, hooks, defaultTimeout, idleTimeout };
   const operations = new Operations({ ...parts, onChange, onRemoved: onGone });
   return buildPlatform({
     operations,
+    creations,
+    defaultTimeout,
     targets,
     drain,
     keys,
@@ -195,44 +199,4 @@ function composePlatform(
     resumes,
     logger,
   });
-}
-
-async function openStore(config: GatewayConfig, logger: Logger): Promise<Opened> {
-  const store = await makeStore(config, logger);
-  try {
-    return { store, key: await store.key() };
-  } catch (error) {
-    await store[Symbol.asyncDispose]();
-    throw error;
-  }
-}
-
-async function makeStore(config: GatewayConfig, logger: Logger): Promise<Store> {
-  const { redis, redisSentinels, redisCluster, redisReplicas: replicas, registry } = config;
-  if (redis !== null) {
-    // Imported only when needed: loading the client takes a quarter of the start.
-    const { RedisStore } = await import('./registry/redis.ts');
-    const { askSentinels } = await import('./registry/sentinels.ts');
-    const { askCluster } = await import('./registry/cluster.ts');
-    let locate = async () => redis;
-    if (redisSentinels) locate = askSentinels(redis, redisSentinels);
-    if (redisCluster) locate = askCluster(redis, redisCluster);
-    return RedisStore.open({ locate, replicas, isCluster: redisCluster !== null }, logger);
-  }
-  const path = registry ?? ':memory:';
-  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
-  return EmbeddedStore.open(path);
-}
-
-async function openHooks(config: GatewayConfig): Promise<Hooks> {
-  const open = async (hook: string | null) => (hook === null ? null : openHook(hook, config));
-  const { hook, killHook, resumeHook } = config;
-  return { expire: await open(hook), kill: await open(killHook), resume: await open(resumeHook) };
-}
-
-async function openHook(hook: string, config: GatewayConfig): Promise<Hook> {
-  const { hookTimeout, hookDirectory, hookSecret, path } = config;
-  const limitMs = hookTimeout * 1000;
-  if (/^https?:\/\//.test(hook)) return new UrlHook(hook, limitMs, new Signer(hookSecret ?? []));
-  return CommandHook.open({ command: hook, directory: hookDirectory, limitMs, path });
 }

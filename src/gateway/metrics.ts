@@ -57,6 +57,9 @@ function addExpiries(page: Page, { outcomes, others, failures, hooks }: ExpiryTa
   counter(page, 'envd_gateway_kills_total', 'Sandboxes that a hook has removed when asked.', null, {
     all: others.killed,
   });
+  counter(page, 'envd_gateway_creates_total', 'Sandboxes that a hook has created.', null, {
+    all: others.created,
+  });
   counter(page, 'envd_gateway_hooks_total', 'Hooks that succeeded.', null, { all: hooks.count });
   counter(page, 'envd_gateway_hook_seconds_total', 'Duration of the hooks that succeeded, in all.', null, {
     all: hooks.seconds,

@@ -40,6 +40,7 @@ export async function runGateway(): Promise<void> {
     throw error;
   }
   if (config.hook === null) logger.warn(NO_HOOK_WARNING);
+  if (config.createHook !== null && config.killHook === null) logger.warn(NO_KILL_HOOK_WARNING);
   logger.info({ address, port, version: config.version }, 'ready');
 }
 
@@ -58,6 +59,9 @@ function mostConnections(): number {
 const NO_HOOK_WARNING =
   'no --hook: sandboxes that expire are frozen and no longer reachable, but no machine is paused or removed';
 
+const NO_KILL_HOOK_WARNING =
+  '--create-hook without --kill-hook: the machine of a sandbox that could not be created, or is deleted, is left behind';
+
 /** Connections that the kernel may have ready, as far as its own limit (somaxconn) allows. */
 const BACKLOG = 4096;
 
@@ -75,7 +79,7 @@ async function listen({ server }: Front, { host, port }: GatewayConfig): Promise
  * no state that changes in more than one step, and changes of the registry are atomic (docs/decisions/025-hostile-traffic.md).
  */
 function surviveErrors(front: Front, logger: Logger): void {
-  // Of this server alone: a connection that cannot be accepted.
+  // The server emits this error when it cannot accept a connection.
   front.server.on('error', (error) => logger.error({ err: error }, 'a connection could not be accepted'));
   surviveUncaught((error, origin) => {
     const connectionClosed = front.endCurrent();

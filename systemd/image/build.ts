@@ -6,11 +6,13 @@ import { parseArgs } from 'node:util';
 import { buildCommit } from '../../src/base/program/version.ts';
 import { asFunction, bundle } from './bundle.ts';
 import { type FirstRun, writeCodeCache } from './code-cache.ts';
+import { buildEnvctl } from './envctl.ts';
 import { licencesOf } from './licences.ts';
 
 /*
- * Builds the daemon in dist/ and the gateway in dist-gateway/, or only those that arguments name. With --arch=arm64 on an x86-64 machine
- * (`npm run build:arm64`), builds dist-arm64/ and dist-gateway-arm64/ from the native code that .ci/arm64 has built. Each directory is
+ * Builds the daemon in dist/, the gateway in dist-gateway/ and the command line in dist-envctl/ (envctl.ts), or only those that
+ * arguments name. With --arch=arm64 on an x86-64 machine (`npm run build:arm64`), builds dist-arm64/ and dist-gateway-arm64/ from the
+ * native code that .ci/arm64 has built. Each directory of the first two is
  * self-contained: it has the program in one file, the code that V8 compiles for it, the pinned Node under the program's name, the
  * licenses of its parts, and for the daemon the addon, where the program looks for it. The directories are in
  * the root of the sources, or in the one that --out=DIRECTORY names. See docs/decisions/002-image.md.
@@ -70,9 +72,13 @@ const IMAGES: Readonly<Record<string, Image>> = {
   daemon: {
     name: 'envd',
     directory: 'dist',
-    // The other program is the process that watches network mounts for the daemon (services/watch/network/process.ts).
+    // The other programs are the process that watches network mounts (services/watch/network/process.ts), and the one that
+    // searches files (extensions/search).
     program: 'src/daemon/main.ts',
-    others: [['src/daemon/services/watch/network/program.ts', 'lib/watch-network.cjs']],
+    others: [
+      ['src/daemon/services/watch/network/program.ts', 'lib/watch-network.cjs'],
+      ['src/daemon/extensions/search/program/main.ts', 'lib/search.cjs'],
+    ],
     binaries: [
       ['native/build/Release/envd.node', 'lib/build/Release/envd.node'],
       ['native/build/Release/envd-start', 'lib/build/Release/envd-start'],
@@ -109,10 +115,12 @@ const IMAGES: Readonly<Record<string, Image>> = {
   },
 };
 
-for (const name of wanted.length === 0 ? Object.keys(IMAGES) : wanted) {
+const known = [...Object.keys(IMAGES), 'envctl'];
+for (const name of wanted.length === 0 ? known : wanted) {
   const image = IMAGES[name];
-  if (!image) throw new Error(`there is no image '${name}', only ${Object.keys(IMAGES).join(' and ')}`);
-  await build(image);
+  if (image) await build(image);
+  else if (name === 'envctl') await buildEnvctl(ROOT, out, description(name));
+  else throw new Error(`there is no image '${name}', only ${known.join(', ')}`);
 }
 
 async function build(image: Image): Promise<void> {

@@ -4,7 +4,9 @@ import { CONTROL, PAUSE } from './control.ts';
 import { DOWNLOADS } from './downloads.ts';
 import { ENTRIES } from './entries.ts';
 import { EXTENSIONS } from './extensions.ts';
+import { FILE_EXTENSIONS } from './file-extensions.ts';
 import { COMPOSE, METADATA } from './metadata.ts';
+import { OFFERED_EXTENSIONS } from './offered-extensions.ts';
 import { PATHS } from './paths.ts';
 import { INPUT, PROCESSES } from './processes.ts';
 import { OUTPUT, STARTS } from './starts.ts';
@@ -30,4 +32,6 @@ export const SECTIONS: readonly Section[] = [
   CONTROL,
   PAUSE,
   EXTENSIONS,
+  OFFERED_EXTENSIONS,
+  FILE_EXTENSIONS,
 ];

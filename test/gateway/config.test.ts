@@ -23,13 +23,22 @@ test('flags that are missing have defaults', () => {
     ...{
       killHook: null,
       resumeHook: null,
+      createHook: null,
       hookSecret: null,
       resumeWait: 30,
       maxWaiting: 1024,
       maxResumes: 64,
+      maxCreates: 64,
     },
     ...{ maxRequests: 4096, maxExpiries: 128, maxExpiriesPerHost: 16, drain: 5, responseTimeout: 600 },
-    ...{ keyFile: null, domain: null, requireKey: false, allowAddresses: null, allowPorts: [[1, 65535]] },
+    ...{
+      keyFile: null,
+      domain: null,
+      idleTimeout: null,
+      requireKey: false,
+      allowAddresses: null,
+      allowPorts: [[1, 65535]],
+    },
   });
 });
 
@@ -37,6 +46,17 @@ test('a flag goes before its variable', () => {
   const env = { ENVD_GATEWAY_API_KEY: 'of the environment', ENVD_GATEWAY_PORT: '1', ENVD_GATEWAY_HOOK: '' };
   expect(config([], env)).toMatchObject({ apiKey: 'of the environment', port: 1, hook: null });
   expect(config([...KEY, '--port=2'], env)).toMatchObject({ apiKey: 'k', port: 2 });
+});
+
+test('a hook is a command or a URL', () => {
+  for (const hook of [
+    'pause-vm "$SANDBOX_ID"',
+    'curl http://a.test/',
+    'a:b',
+    'https://u:p@a.test:8443/x?y=1',
+  ])
+    expect(config([...KEY, `--hook=${hook}`]).hook).toBe(hook);
+  expect(config([...KEY, '--hook=HTTP://A.test']).hook).toBe('http://a.test/');
 });
 
 test('with Redis there is no registry file', () => {
@@ -81,6 +101,21 @@ test.each([
   [[...KEY, '--hook-secret=secret'], /must be whsec_ and 24 to 64 bytes/],
   [[...KEY, `--hook-secret=whsec_${Buffer.alloc(23).toString('base64')}`], /must be whsec_/],
   [[...KEY, `--hook-secret=whsec_${Buffer.alloc(65).toString('base64')}`], /must be whsec_/],
+  ...[
+    ...[
+      'http://',
+      'https:/a.test/',
+      'http:///hook',
+      'http://a.test:0/',
+      'http://a.test:99999/',
+      'http://a b/',
+    ],
+    ...['ftp://a.test/', 'http://a.test/#part', 'HTTP://'],
+  ].flatMap((hook) =>
+    ['--hook', '--kill-hook', '--resume-hook', '--create-hook'].map(
+      (flag) => [[...KEY, `${flag}=${hook}`], /must be a command, or a URL/] as [string[], RegExp],
+    ),
+  ),
   [[...KEY, '--resume-wait=0'], /at least 1/],
   [[...KEY, '--domain=.a'], /must be a host name/],
   [[...KEY, '--domain=ä.test'], /must be a host name/],
@@ -117,9 +152,35 @@ test('--help tells defaults as flags are written', () => {
   expect(output.replace(/\s+/g, ' ')).toContain('(ENVD_GATEWAY_ALLOW_PORTS) (default: 1-65535)');
 });
 
+test('--help has every flag under the heading of its subject', () => {
+  const { output } = readGatewayConfig(['--help'], {}) as { readonly output: string };
+  const headings = [...output.matchAll(/^(\S.*):$/gm)].map(([, heading]) => heading);
+  expect(headings).toEqual(['Options', 'Basics', 'Who and where', 'Limits', 'Expiry and hooks', 'Registry']);
+  const common = output.split(/^Options:$/m)[1]?.split(/^Basics:$/m)[0] ?? '';
+  expect([...common.matchAll(/--[a-z-]+/g)].map(([flag]) => flag)).toEqual(['--version', '--help']);
+});
+
 test('--help and --version are no errors', () => {
   for (const flag of ['--help', '--version'])
     expect(readGatewayConfig([flag], {})).toMatchObject({ exitCode: 0 });
+});
+
+test('a registry and hook runs where the kernel has files are refused, at once', () => {
+  const start = (...args: readonly string[]) => {
+    const { status, stderr } = spawnSync(
+      process.execPath,
+      [MAIN, ...KEY, '--host=127.0.0.1', '--port=0', ...args],
+      {
+        ...{ encoding: 'utf8', timeout: 20_000 },
+      },
+    );
+    return { status, stderr };
+  };
+  const refused = { status: 2, stderr: expect.stringContaining('is in a file system of the kernel (proc)') };
+  expect(start('--registry=/proc/envd/registry.db')).toEqual(refused);
+  expect(start('--registry=/proc/registry.db')).toEqual(refused);
+  const registry = `--registry=${scratch()}/registry.db`;
+  expect(start(registry, '--hook=true', '--hook-directory=/proc/envd/hooks')).toEqual(refused);
 });
 
 test('a port that is taken: a sentence and exit code 1, an address of others: exit code 2', async () => {

@@ -113,7 +113,7 @@ test('an unknown sandbox is 404, what is not built 501', async () => {
   for (const operation of [
     ...['PUT /sandboxes', 'GET /v2/templates'],
     ...['GET /sandboxes/metrics', 'GET /sandboxes/x/logs', 'POST /templates', 'GET /gateway/other'],
-    ...['POST /v2/sandboxes', 'PUT /sandboxes/one/network', 'POST /sandboxes/one/fork', 'GET /snapshots'],
+    ...['PUT /v2/sandboxes', 'PUT /sandboxes/one/network', 'POST /sandboxes/one/fork', 'GET /snapshots'],
   ]) {
     const { body } = await gateway.call(operation);
     const message = `this gateway has no operation ${operation}: the platform must provide it`;
@@ -142,8 +142,9 @@ test('a refresh without a body extends by the default time to live', async () =>
 });
 
 test('what published clients create is 501, and nothing is registered', async () => {
-  const { body } = await gateway.call('POST /sandboxes', { templateID: 'base', timeout: 300 });
-  expect(body).toMatchObject({ code: 501, message: expect.stringMatching(/creates no sandboxes/) });
+  const { body } = await gateway.call('POST /v2/sandboxes', { templateID: 'base', timeout: 300 });
+  expect((await gateway.call('POST /sandboxes', { templateID: 'base', timeout: 300 })).status).toBe(501);
+  expect(body).toMatchObject({ code: 501, message: expect.stringMatching(/has no --create-hook/) });
   expect((await gateway.call('POST /sandboxes', { templateID: 'base', address: 'a' })).status).toBe(400);
 });
 

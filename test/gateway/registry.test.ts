@@ -174,7 +174,7 @@ describe.each(kinds)('the %s registry', (kind, open) => {
     await registry(store).change('one', (sandbox) => ({ ...sandbox, phase: 'paused' }));
     await registry(store).change('two', (sandbox, now) => acquire(sandbox, 'me', now));
     const none = {
-      ...{ resuming: 0, removing: 0 },
+      ...{ resuming: 0, removing: 0, creating: 0 },
       running: 0,
       expiring: 0,
       committed: 0,

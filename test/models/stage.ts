@@ -7,6 +7,7 @@ import { pino } from 'pino';
 import { Addresses } from '../../src/gateway/access/addresses.ts';
 import { Expiration } from '../../src/gateway/expiry/expiration.ts';
 import { HeldLease } from '../../src/gateway/expiry/held-lease.ts';
+import { MachineMaker } from '../../src/gateway/expiry/machine-maker.ts';
 import { CommandHook } from '../../src/gateway/hooks/command-hook.ts';
 import type { Sandbox } from '../../src/gateway/leases/sandbox.ts';
 import { type Change, Registry } from '../../src/gateway/registry/registry.ts';
@@ -182,7 +183,8 @@ export class Gateway {
     this.#expiration = new Expiration({
       ...{ registry, owner, resumedFor: LIFE_MS / 1000, paused: PAUSED, addresses: new OneAddress(address) },
       ...{
-        hooks: { expire: hook, kill: hook, resume: hook },
+        hooks: { expire: hook, kill: hook, resume: hook, create: null },
+        maker: new MachineMaker(null, new OneAddress(address)),
         onGone: () => {},
         logger: pino({ level: 'silent' }),
       },

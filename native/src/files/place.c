@@ -1,5 +1,4 @@
-// Resolves paths to places, and operates on names in open directories. Sources: see walk.h; mkdir(2), openat(2),
-// access(2).
+// Resolves paths to places, and operates on names in them. Sources: see walk.h; mkdir(2), openat(2), access(2).
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

@@ -14,9 +14,9 @@ typedef struct {
 
 void records_append(records* out, const void* bytes, size_t length);
 
-// Appends the record of `name` in the open directory, without following a symbolic link. It has the attributes whose
-// names start with `prefix`, and `shown` is the name in it. For an archive, `prefix` is NULL: then it has all
-// attributes, the text of a link instead of its target, small content, and a sparse file's map. Returns 0 or an errno.
+// Appends the record of `name` in the open directory, with the attributes whose names start with `prefix` and the name
+// `shown`, without following a link. Without a prefix it is for an archive: it has all attributes, the text of a link
+// instead of its target, small content, and a sparse file's map. Returns 0 or an errno.
 int record_entry(records* out, int directory, const char* name, const char* shown, const char* prefix);
 
 // Appends the attributes of an open file whose names start with `prefix`, in the layout of a record. Attributes that

@@ -1,5 +1,4 @@
-// Reads a small file that is in the page cache, without blocking. Sources: openat2(2), RESOLVE_CACHED; preadv2(2),
-// RWF_NOWAIT.
+// Reads a small file in the page cache without blocking. Sources: openat2(2), RESOLVE_CACHED; preadv2(2), RWF_NOWAIT.
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

@@ -183,8 +183,7 @@ static bool give(int file, uid_t uid, gid_t gid, struct stat* status) {
   return !(status->st_mode & (S_ISUID | S_ISGID)) || fchmod(file, status->st_mode & 01777) == 0;
 }
 
-// Overwrites a file. Steps that may fail for lack of space come first, so that the old content is kept then. A failure
-// leaves the old owner.
+// Overwrites a file. What may fail for lack of space comes first, to keep the old content. A failure leaves the old owner.
 static bool overwrite(const storing* s, int file) {
   struct stat before, status;
   char inode[48];

@@ -24,10 +24,9 @@ typedef enum {
   WALK_FOLLOW,       // follow the last component too, while it is a link
 } walk_mode;
 
-// Resolves the absolute `path`. A link owned by root is followed with the daemon's rights. After a link owned by
-// another user, the thread has the rights of that user until `walk_end`, and a link of a third user is refused
-// (EACCES). Returns 0 or an errno: EREMOTE for a mount that must not be entered (mounts.h). `walk_end` must be called
-// in any case.
+// Resolves the absolute `path`. A link owned by root is followed with the daemon's rights. After a link of another user, the
+// thread has the rights of that user until `walk_end`, which must always be called, and a link of a third user is refused
+// (EACCES). Returns 0 or an errno: EREMOTE for a mount that must not be entered (mounts.h).
 int walk(const char* path, walk_mode mode, place* at);
 
 // Does the same, but returns ENOENT when a directory on the path is missing.

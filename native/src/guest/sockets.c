@@ -13,9 +13,8 @@
 enum { BACKLOG = 511, SILENCE_S = 30, PROBE_AFTER_S = 10, PROBE_EVERY_S = 5 };
 enum { ADDRESS_SIZE = 64, PORT_SIZE = 6, MOST_DISTANCE = 256 };
 
-// Every listening socket gets the first option. The others limit silence, and accepted sockets inherit them: the kernel gives
-// up a silent peer after SILENCE_S when data wait for it, and by probes after as long when none do. Together that is 60 s at
-// most, because data may begin to wait just before the probes give up.
+// Every listening socket gets the first option. Accepted sockets inherit the others: the kernel gives up a silent peer after
+// SILENCE_S while data wait for it, and by probes after as long while none do, together after 60 s at most.
 static const int OPTIONS[][3] = {
     {SOL_SOCKET, SO_REUSEADDR, 1},
     {SOL_SOCKET, SO_KEEPALIVE, 1},
@@ -47,6 +46,11 @@ static const char* listen_at(int descriptor, const struct addrinfo* at, bool lim
   return listen(descriptor, BACKLOG) < 0 ? "listen" : NULL;
 }
 
+static const char* begin_connection(int descriptor, const struct addrinfo* at) {
+  set_option(descriptor, NO_DELAY);
+  return connect(descriptor, at->ai_addr, at->ai_addrlen) == 0 || errno == EINPROGRESS ? NULL : "connect";
+}
+
 // Opens a socket at the numeric address and the port that are the first arguments.
 static napi_value open_socket(napi_env env, napi_callback_info info, bool listens) {
   char address[ADDRESS_SIZE], port[PORT_SIZE];
@@ -57,11 +61,8 @@ static napi_value open_socket(napi_env env, napi_callback_info info, bool listen
   struct addrinfo* at = parse(address, port);
   if (!at) return envd_throw_errno(env, EINVAL, "getaddrinfo", address);
   int descriptor = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  const char* failed = descriptor < 0 ? "socket" : "connect";
-  set_option(descriptor, NO_DELAY);
-  if (listens && descriptor >= 0) failed = listen_at(descriptor, at, limits_silence);
-  else if (descriptor >= 0 && (connect(descriptor, at->ai_addr, at->ai_addrlen) == 0 || errno == EINPROGRESS))
-    failed = NULL;
+  const char* failed = "socket";
+  if (descriptor >= 0) failed = listens ? listen_at(descriptor, at, limits_silence) : begin_connection(descriptor, at);
   int error = errno;
   freeaddrinfo(at);
   if (!failed) return envd_number(env, descriptor);

@@ -1,8 +1,7 @@
 // Reserves the address space that V8 would take its heap pages from.
 //
-// V8 asks for each 256 KiB heap page at a random address below 64 TiB (46 bits). Pages that are scattered like this
-// never fill an aligned 2 MiB window. When the address is occupied, the kernel chooses one instead: top-down,
-// directly below the previous mapping, in the upper half of the address space, which is not reserved.
+// V8 asks for each 256 KiB heap page at a random address below 64 TiB (46 bits), and such pages never fill an aligned 2 MiB
+// window. Where the address is occupied, the kernel places the page directly below the previous mapping instead.
 #include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -19,8 +18,7 @@
 #define LOWEST (4 * GIB)
 // Above, the kernel places mappings without an address, and the stack. That is not reserved either.
 #define HIGHEST (64 * 1024 * GIB)
-// When another thread maps memory during a pass, another pass is needed. Three are enough for a process that has just
-// started.
+// When another thread maps memory during a pass, another pass is needed; three are enough for a process that has just started.
 #define PASSES 3
 #define MOST_GAPS 256
 

@@ -102,8 +102,7 @@ static uint32_t read_pipe(reader* r, uint32_t id) {
     r->note[0] = id;
     ssize_t got = splice(r->table[id].fd, NULL, r->transit[1], NULL, most, SPLICE_F_NONBLOCK);
     if (got > 0) r->note[1] = (uint32_t)got, got = read(r->transit[0], r->note + 2, (size_t)got);
-    // Some kernels from 5.10 to 5.11 cannot splice from a terminal. Bytes that are being read when a kill comes are
-    // lost.
+    // Some kernels from 5.10 to 5.11 cannot splice from a terminal. A kill loses the bytes that are being read.
     else if (got < 0 && errno == EINVAL) got = read(r->table[id].fd, r->note + 2, r->size);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) break;

@@ -23,9 +23,8 @@
 #define P_PIDFD 3
 #endif
 
-// Times in milliseconds: how long to wait for the end of a child that was killed because its start took too long,
-// when to ask a starter with too many requests again, and how long to wait for an early end before a child counts as
-// started.
+// These are times in milliseconds: how long to wait for the end of a child that was killed, when to ask a starter with too
+// many requests again, and how long to wait for an early end before a child counts as started.
 enum { KILL_MS = 1000, AGAIN_MS = 5, SETTLE_MS = 2, PIDFD_INFO_EXIT = 8 };
 
 typedef enum {
@@ -100,8 +99,7 @@ static void close_handles(start* s) {
     if (handles[i]->type != UV_UNKNOWN_HANDLE && !uv_is_closing(handles[i])) uv_close(handles[i], on_handle_closed);
 }
 
-// Is called when the environment is torn down: a worker was terminated, or the process exits. The child continues,
-// and its exit is not reported.
+// Is called when the environment is torn down. The child continues, and its exit is not reported.
 static void on_cleanup(napi_async_cleanup_hook_handle handle, void* data) {
   (void)handle;
   close_handles(data);

@@ -39,8 +39,7 @@ static bool write_oom_score(int score) {
   return file >= 0 && write(file, text, (size_t)length) == length;
 }
 
-// Returns whether a setting that could not be changed may stay: the process of a daemon that is not root has the
-// daemon's own user and settings.
+// Returns whether a setting that could not be changed may stay: a daemon that is not root has the same ones as its processes.
 static bool may_stay(void) {
   return geteuid() != 0 && (errno == EPERM || errno == EACCES);
 }

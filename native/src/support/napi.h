@@ -36,8 +36,7 @@ napi_value envd_text(napi_env env, const char* latin1);
 // Copies the bytes.
 napi_value envd_buffer(napi_env env, const void* bytes, size_t length);
 
-// Returns the result of a system call, such as a descriptor. When it is negative, throws errno as an error of
-// `syscall`.
+// Returns the result of a system call, such as a descriptor; when it is negative, throws errno as an error of `syscall`.
 napi_value envd_result(napi_env env, int result, const char* syscall);
 
 typedef struct {

@@ -1,27 +1,32 @@
-import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http';
+import { type IncomingMessage, maxHeaderSize, type ServerResponse, STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import { ERROR_HEADERS, errorBody, messageOf } from '../errors.ts';
 
 /** The client has this long to read the response before the connection is destroyed. */
 const LINGER_MS = 1000;
 
-/** These are the responses to some errors of Node's HTTP parser and its timers; the response to all others is 400. */
-const REFUSALS: Readonly<Record<string, readonly [status: number, message: string]>> = {
+/** Returns the responses to some errors of Node's HTTP parser and its timers; the response to all others is 400. */
+const refusalsFor = (
+  headLimit: number,
+): Readonly<Record<string, readonly [status: number, message: string]>> => ({
   ERR_HTTP_REQUEST_TIMEOUT: [408, 'request header took too long: send all of it at once'],
-  HPE_HEADER_OVERFLOW: [431, 'request line and headers are larger than 16384 bytes: send less'],
+  HPE_HEADER_OVERFLOW: [431, `request line and headers are larger than ${headLimit} bytes: send less`],
   HPE_CHUNK_EXTENSIONS_OVERFLOW: [413, 'chunk extensions are larger than 16384 bytes: send less'],
-};
+});
 
 type ClientError = Error & { readonly code?: string };
 
 /**
  * Returns a handler of a server's event `clientError`, which answers an unreadable request with a REST error and closes the
- * connection. `currentOf` returns the response in progress on a connection, or null.
+ * connection. `currentOf` returns the response in progress on a connection, or null. `headLimit` is the server's `maxHeaderSize`,
+ * in bytes.
  */
 export function clientErrorHandler(
   currentOf: (socket: Socket) => ServerResponse | null,
+  headLimit = maxHeaderSize,
 ): (error: ClientError, socket: Socket) => void {
   const answered = new WeakSet<Socket>();
+  const refusals = refusalsFor(headLimit);
   return (error, socket) => {
     // The event is emitted again for each further chunk.
     if (answered.has(socket)) return;
@@ -32,7 +37,7 @@ export function clientErrorHandler(
       return;
     }
     answered.add(socket);
-    const [status, message] = REFUSALS[error.code ?? ''] ?? [400, `bad request: ${reasonOf(error)}`];
+    const [status, message] = refusals[error.code ?? ''] ?? [400, `bad request: ${reasonOf(error)}`];
     const refuse = () => closeWith(socket, status, message);
     // The unreadable request is the next one if the current one has arrived whole, which is answered first.
     if (current?.req.complete) current.once('close', refuse);

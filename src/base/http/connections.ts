@@ -1,4 +1,10 @@
-import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'node:http';
+import {
+  type IncomingMessage,
+  maxHeaderSize,
+  type RequestListener,
+  type Server,
+  type ServerResponse,
+} from 'node:http';
 import type { Socket } from 'node:net';
 import { clientErrorHandler, closeWith, refuseExpectation } from './client-errors.ts';
 
@@ -36,14 +42,17 @@ interface Connection {
  */
 export class Connections {
   readonly #most: number;
+  readonly #headLimit: number;
   /** The oldest connection comes first. */
   readonly #open = new Map<Socket, Connection>();
   #waiting = 0;
   #refused = 0;
   #closed = 0;
 
-  constructor(most: number) {
+  /** @param headLimit the server's `maxHeaderSize`, in bytes */
+  constructor(most: number, headLimit = maxHeaderSize) {
     this.#most = most;
+    this.#headLimit = headLimit;
   }
 
   get open(): number {
@@ -71,7 +80,7 @@ export class Connections {
     );
     server.on(
       'clientError',
-      clientErrorHandler((socket) => this.#open.get(socket)?.current ?? null),
+      clientErrorHandler((socket) => this.#open.get(socket)?.current ?? null, this.#headLimit),
     );
   }
 

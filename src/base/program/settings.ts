@@ -155,6 +155,15 @@ export const parseSeconds = wholeNumberFrom(1, 1e8 - 1, 'It must be a whole numb
 /** Accepts 0, too. */
 export const parseWholeSeconds = wholeNumberFrom(0, 1e8 - 1, 'It must be a whole number of seconds.');
 
+/** Returns a parser of text that `read` accepts, which returns null for a wrong one. `sentence` is the error message. */
+export function parseAs<T extends NonNullable<unknown>>(read: (text: string) => T | null, sentence: string) {
+  return (text: string): T => {
+    const value = read(text);
+    if (value !== null) return value;
+    throw new InvalidArgumentError(sentence);
+  };
+}
+
 /** Returns a parser of lists that commas separate. `read` returns null for a wrong item. `sentence` is the error message. */
 export function parseList<T>(read: (item: string) => T | null, sentence: string) {
   return (text: string): readonly T[] =>

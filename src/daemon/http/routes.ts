@@ -17,6 +17,7 @@ import type { Watcher } from '../services/watch/watcher.ts';
 import type { SharedLimits } from './admission/call-scope.ts';
 import type { StreamServer } from './connect/connect-stream.ts';
 import type { StreamPlaces } from './connect/stream-places.ts';
+import type { Extension } from './extension.ts';
 import type { LogFigures } from './metrics/prometheus.ts';
 import { DownloadLimits } from './rest/files/download-limits.ts';
 import { fileRoutes } from './rest/files.ts';
@@ -43,6 +44,7 @@ export interface AppServices extends RpcDependencies {
 
 export interface AppOptions {
   readonly connections: Connections;
+  readonly extensions: readonly Extension[];
   readonly places: StreamPlaces;
   readonly streams: StreamServer;
   /** Limits the memory of requests that are being received and served. */
@@ -66,6 +68,8 @@ export function registerRoutes(
   limits: SharedLimits,
 ): void {
   const { guest, entries, gate, uploads } = services;
+  const { extensions } = options;
+  for (const extension of extensions) extension.addRoutes?.(app);
   healthRoutes(app, services.health, guest);
   metricsRoutes(app, services.metrics, { ...options, calls, ...services });
   envsRoutes(app, guest);
@@ -75,5 +79,7 @@ export function registerRoutes(
   fsfreezeRoutes(app, services.filesystemFreezer);
   collapseRoutes(app, services.collapser);
   fileRoutes(app, new FileServices(guest, { ...entries, gate, uploads }), new DownloadLimits());
-  mountRpcs(app, createRpcs(services, options.streams), limits, options.places);
+  const listings = extensions.flatMap(({ listing }) => listing ?? []);
+  const rpcs = extensions.flatMap((each) => each.rpcs ?? []);
+  mountRpcs(app, [...createRpcs(services, options.streams, { listings }), ...rpcs], limits, options.places);
 }

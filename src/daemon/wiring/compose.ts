@@ -26,6 +26,7 @@ import { processLog } from '../services/process/lifecycle/process-log.ts';
 import { ProcessTable } from '../services/process/table.ts';
 import { PolledWatches } from '../services/watch/polled.ts';
 import { Watcher } from '../services/watch/watcher.ts';
+import { createExtensions, extensionObstacles, STREAM_FORMATS } from './extensions.ts';
 import { createInit, createMetadataReader, volumesDirectory } from './init.ts';
 import { createLogCollector, type Log } from './log.ts';
 import { createPause } from './pause.ts';
@@ -69,6 +70,7 @@ export function composeDaemon(
   const { processes, gate, watcher, lock, collector } = services;
   const app = new App(services, {
     ...ground.bounds,
+    extensions: createExtensions(services, ground.bounds),
     version: config.version,
     logger,
     log,
@@ -169,7 +171,7 @@ function createBounds(config: Config) {
     connections: new Connections(maxConnections),
     unread,
     requests: new Unread(most, text),
-    streams: new StreamServer(unread),
+    streams: new StreamServer(unread, STREAM_FORMATS),
   };
 }
 
@@ -180,9 +182,11 @@ function createHealth(
   filesystemFreezer: FilesystemFreezer,
 ): Health {
   const accountsMemory = cgroups.all().length > 0 && cgroups.accountsMemory;
+  const abilities = { obstacle, accountsMemory, limitsTasks: cgroups.limitsTasks };
   return new Health({
     version: config.version,
-    cgroups: { obstacle, accountsMemory, limitsTasks: cgroups.limitsTasks },
+    cgroups: abilities,
+    extensionObstacles: () => extensionObstacles(abilities),
     forwardingObstacle: () => forwardingObstacle(config),
     freezer,
     filesystemFreezer,

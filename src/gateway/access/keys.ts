@@ -78,7 +78,7 @@ function readKeys({ apiKey, keyFile }: KeySources): ReadonlyMap<string, Caller> 
 
 function readText(path: string): string {
   try {
-    // A fifo would be waited for.
+    // Without O_NONBLOCK, opening a fifo would wait for its writer.
     const file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
     try {
       if (!fstatSync(file).isFile()) throw new Error(`${path} is no regular file`);
@@ -98,7 +98,7 @@ function parseKeys(path: string, text: string): readonly (readonly [string, Call
     if (line.trim() === '' || line.trim().startsWith('#')) return [];
     const pair = parseLine(words);
     if (pair) return [pair];
-    // Does not quote the line, which may hold a key.
+    // The message does not quote the line, because it may hold a key.
     const message = `line ${index + 1} of ${path} must be 'platform KEY' or 'client NAME KEY'`;
     throw new EnvdError('invalid_argument', message);
   });

@@ -47,7 +47,7 @@ export class Rate {
     const known = this.#fullAt.get(name) ?? this.#earlier.get(name) ?? 0;
     const fullAt = Math.max(known, now) + FULL_MS / this.#limit;
     const early = fullAt - now - FULL_MS;
-    // Tolerates rounding errors in sums of fractions.
+    // Sums of fractions have rounding errors.
     if (early > 1e-6) {
       const message = `'${name}' has had ${this.#limit} requests within a second, the most that it may have`;
       return tooMany(message, Math.ceil(early / 1000));

@@ -1,4 +1,9 @@
-import Fastify, { type FastifyBaseLogger, type FastifyInstance, type FastifyReply } from 'fastify';
+import Fastify, {
+  type FastifyBaseLogger,
+  type FastifyInstance,
+  type FastifyReply,
+  type FastifyRequest,
+} from 'fastify';
 import type { Logger } from 'pino';
 import { EnvdError, errorBody, HttpError, httpStatusOf, messageOf } from '../../base/errors.ts';
 import { idsOf, passOnIds } from '../../base/http/call-ids.ts';
@@ -9,6 +14,8 @@ import type { Outcome } from '../leases/sandbox.ts';
 import { OWN_HEADERS } from '../routes/answers.ts';
 import type { Drain } from '../routes/drain.ts';
 import type { TargetReader } from '../routes/target.ts';
+import { CreateRoutes } from './create-routes.ts';
+import type { Creations } from './creations.ts';
 import type { Operations } from './operations.ts';
 import {
   healthRoute,
@@ -23,6 +30,9 @@ import { type ViewParts, Views } from './views.ts';
 
 export interface PlatformParts extends ViewParts {
   readonly operations: Operations;
+  readonly creations: Creations;
+  /** For creations that name no time to live, in seconds. */
+  readonly defaultTimeout: number;
   readonly targets: TargetReader;
   readonly drain: Drain;
   readonly keys: Keys;
@@ -73,7 +83,7 @@ export function buildPlatform(parts: PlatformParts): FastifyInstance {
     passOnIds(request, { setHeader: (name, value) => reply.header(name, value) });
   });
   app.addHook('onSend', async (_request, reply) => {
-    // RFC 9110, section 8.3: it is the type of content.
+    // There is no content whose type it could be (RFC 9110, section 8.3).
     if (reply.statusCode === 204) reply.removeHeader('content-type');
   });
   app.register((scope, _options, done) => {
@@ -82,9 +92,11 @@ export function buildPlatform(parts: PlatformParts): FastifyInstance {
     sandboxRoutes(scope, operations, views);
     timeRoutes(scope, operations, views);
     pauseRoutes(scope, operations, views);
+    const creations = new CreateRoutes({ ...parts, views });
+    creations.add(scope);
+    registrationRoutes(scope, { operations, views, onExpiry, creations, authorize: assertPlatform });
     scope.register((inner, _inherited, ready) => {
-      requirePlatformKey(inner);
-      registrationRoutes(inner, operations, views, onExpiry);
+      inner.addHook('onRequest', async (request) => assertPlatform(request));
       metricsRoute(inner, metrics);
       ready();
     });
@@ -115,11 +127,9 @@ function limitClients(app: FastifyInstance, { rate, inFlight }: PlatformParts): 
   });
 }
 
-function requirePlatformKey(app: FastifyInstance): void {
-  app.addHook('onRequest', async ({ caller }) => {
-    if (caller?.kind === 'platform') return;
-    throw new EnvdError('permission_denied', 'forbidden: this operation needs a key of the platform');
-  });
+function assertPlatform({ caller }: FastifyRequest): void {
+  if (caller?.kind === 'platform') return;
+  throw new EnvdError('permission_denied', 'forbidden: this operation needs a key of the platform');
 }
 
 /** Parses JSON of any content type; an empty body is null. */

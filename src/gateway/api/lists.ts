@@ -73,7 +73,7 @@ function readToken(token: string): Position {
     if (Array.isArray(position) && Number.isFinite(position[0]) && typeof position[1] === 'string')
       return { startedAt: position[0], id: position[1] };
   } catch {
-    // Not JSON.
+    // The token is no JSON, which the error below says.
   }
   throw malformed('nextToken', 'the X-Next-Token of an earlier page', token);
 }
@@ -114,6 +114,7 @@ function readFilter({ state, metadata = '', template }: ListQuery): ListPage['ma
   // Published clients encode keys and values twice.
   const pairs = [...new URLSearchParams(metadata)].map((pair) => pair.map(decode));
   return (sandbox) =>
+    sandbox.phase !== 'creating' &&
     (states.length === 0 || states.includes(stateOf(sandbox))) &&
     (!template || sandbox.templateID === template || sandbox.alias === template) &&
     pairs.every(([key = '', value]) => sandbox.metadata[key] === value);

@@ -4,10 +4,13 @@ import type { Addresses } from '../access/addresses.ts';
 import type { Caller } from '../access/keys.ts';
 import { measure } from '../expiry/guest.ts';
 import type { Resumes } from '../expiry/resumes.ts';
+import { withIdleTimeout } from '../leases/idle.ts';
 import { isGone, isReachable, isResumable, type Registration, type Sandbox } from '../leases/sandbox.ts';
 import { extend, pause, register, removeSandbox, setTimeToLive } from '../leases/transitions.ts';
 import type { Position, Registry } from '../registry/registry.ts';
+import { HealthCheck } from './health.ts';
 import type { ListPage } from './lists.ts';
+import { assertMetadataFits, assertRemovableBy, isOpenTo, metadataBytesOf } from './rules.ts';
 import { Shared } from './shared.ts';
 import { Turns } from './turns.ts';
 import { metricOf, type SandboxMetric } from './views.ts';
@@ -18,8 +21,7 @@ const THAW_WAIT_MS = 10_000;
 const FREEZE_WAIT_MS = 30_000;
 /** How many records a list reads before it yields to other requests. */
 const READ_AT_A_TIME = 100;
-/** The most of metadata: of a sandbox, and of a page of a list unless that is a single one; in bytes of JSON. */
-const METADATA_BYTES = 16 * 1024;
+/** The most of metadata on a page of a list with more than one sandbox, in bytes of JSON. */
 const PAGE_BYTES = 1024 ** 2;
 
 export interface OperationParts {
@@ -30,6 +32,8 @@ export interface OperationParts {
   readonly hooks: { readonly pause: boolean; readonly kill: boolean; readonly timeout: number };
   /** For registrations and refreshes without a time to live, in seconds. */
   readonly defaultTimeout: number;
+  /** The idle timeout of registrations without one, in seconds; null: only the deadline counts. */
+  readonly idleTimeout: number | null;
   /** Called after each change of a record. */
   readonly onChange: (sandbox: Sandbox) => void;
   /** Called when a record has been removed. */
@@ -49,16 +53,21 @@ export class Operations {
   /** By sandbox. */
   readonly #measures = new Shared<SandboxMetric>();
 
+  readonly #health: HealthCheck;
+
   constructor(parts: OperationParts) {
     this.#parts = parts;
+    this.#health = new HealthCheck(() => parts.registry.check());
   }
 
   /** Throws `invalid_argument` for an address that is not allowed. */
   async register(wanted: Omit<Registration, 'ip'>, seconds = this.#parts.defaultTimeout): Promise<Sandbox> {
     const { id } = wanted;
-    if (sizeOf(wanted) > METADATA_BYTES)
-      throw new EnvdError('invalid_argument', `metadata must be at most ${METADATA_BYTES} bytes of JSON`);
-    const registration = { ...wanted, ...this.#parts.addresses.admit(wanted.address) };
+    assertMetadataFits(wanted);
+    const registration = withIdleTimeout(
+      { ...wanted, ...this.#parts.addresses.admit(wanted.address) },
+      this.#parts.idleTimeout,
+    );
     const make = (before: Sandbox | null, now: number) => register(before, registration, seconds, now);
     const sandbox = await this.#parts.registry.put(id, make);
     this.#parts.onChange(sandbox);
@@ -84,7 +93,7 @@ export class Operations {
       const part = await this.#parts.registry.page({ order, after, limit: size, owner });
       const recent = part.sandboxes.filter(({ startedAt }) => startedAt >= startedFrom);
       for (const sandbox of recent.filter((each) => isOpenTo(caller, each) && matches(each))) {
-        bytes += sizeOf(sandbox);
+        bytes += metadataBytesOf(sandbox);
         const last = found.at(-1);
         if (last && (found.length === limit || bytes > PAGE_BYTES)) return { sandboxes: found, next: last };
         found.push(sandbox);
@@ -121,17 +130,22 @@ export class Operations {
     return { sandbox: sandbox && isOpenTo(caller, sandbox) ? sandbox : unknown(id), now };
   }
 
-  /** Throws when the registry cannot be reached. */
-  async ping(): Promise<void> {
-    await this.#parts.registry.find('health');
+  /** Throws when the registry cannot be read or written. */
+  ping(): Promise<void> {
+    return this.#health.run();
   }
 
-  /** Removes a sandbox: its machine by the kill hook, or, without one, only its record. */
-  async remove(id: string): Promise<void> {
+  /**
+   * Removes a sandbox: its machine by the kill hook, or, without one, only its record. Throws `permission_denied` for a client whose
+   * sandbox the platform has registered.
+   */
+  async remove(caller: Caller | null, id: string): Promise<void> {
     const { registry, hooks, onRemoved, onChange } = this.#parts;
-    const doomed = await registry.change(id, (current, now) =>
-      hooks.kill ? removeSandbox(current, now) : null,
-    );
+    const doomed = await registry.change(id, (current, now) => {
+      if (!isOpenTo(caller, current)) unknown(id);
+      assertRemovableBy(caller, current);
+      return hooks.kill ? removeSandbox(current, now) : null;
+    });
     if (doomed === undefined) unknown(id);
     if (!hooks.kill) onRemoved(id);
     else if (doomed) {
@@ -232,15 +246,6 @@ export class Operations {
     });
     return last;
   }
-}
-
-function sizeOf({ metadata }: Pick<Sandbox, 'metadata'>): number {
-  return Buffer.byteLength(JSON.stringify(metadata));
-}
-
-/** Clients see only their own sandboxes. */
-function isOpenTo(caller: Caller | null, { owner }: Sandbox): boolean {
-  return caller?.kind === 'platform' || (caller?.kind === 'client' && owner === caller.name);
 }
 
 function isBeingThawed({ phase, claim }: Sandbox): boolean {

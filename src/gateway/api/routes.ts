@@ -1,7 +1,8 @@
-import type { FastifyInstance, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../base/errors.ts';
 import type { Outcome } from '../leases/sandbox.ts';
 import type { Drain } from '../routes/drain.ts';
+import type { CreateRoutes } from './create-routes.ts';
 import {
   type ListQuery,
   listSchema,
@@ -26,34 +27,40 @@ interface WithId {
   readonly Params: { readonly id: string };
 }
 
+export interface RegistrationParts {
+  readonly operations: Operations;
+  readonly views: Views;
+  /** For registrations without one. */
+  readonly onExpiry: Outcome;
+  readonly creations: CreateRoutes;
+  /** Throws for callers that may not register. */
+  readonly authorize: (request: FastifyRequest) => void;
+}
+
 /** Registers and removes sandboxes. */
 export function registrationRoutes(
   app: FastifyInstance,
-  operations: Operations,
-  views: Views,
-  onExpiry: Outcome,
+  { operations, views, onExpiry, creations, authorize }: RegistrationParts,
 ): void {
+  const preValidation = async (request: FastifyRequest, reply: FastifyReply) => {
+    const created = await creations.takeOver(request, reply);
+    if (created) return created;
+    authorize(request);
+    return undefined;
+  };
   app.post<{ Body: RegisterBody }>(
     '/sandboxes',
-    { schema: { body: registerSchema }, preValidation: refuseCreation },
+    { schema: { body: registerSchema }, preValidation },
     async ({ body }, reply) => {
       const { sandboxID: id, timeout, envdAccessToken: accessToken = null, owner = null, ...rest } = body;
       const sandbox = await operations.register({ id, accessToken, owner, onExpiry, ...rest }, timeout);
       return reply.code(201).send(views.withToken(sandbox));
     },
   );
-  app.delete<WithId>('/sandboxes/:id', async ({ params }, reply) => {
-    await operations.remove(params.id);
+  app.delete<WithId>('/sandboxes/:id', async ({ caller, params }, reply) => {
+    await operations.remove(caller, params.id);
     return reply.code(204).send();
   });
-}
-
-/** Published clients create sandboxes on the same path. */
-async function refuseCreation({ body }: FastifyRequest): Promise<void> {
-  const { templateID, address } = (body ?? {}) as Partial<RegisterBody>;
-  if (templateID === undefined || address !== undefined) return;
-  const message = 'this gateway creates no sandboxes: the platform must, and register them with an address';
-  throw new EnvdError('unimplemented', message);
 }
 
 /** Lists and shows sandboxes. */

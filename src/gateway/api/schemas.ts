@@ -1,12 +1,13 @@
 import { INTERFACE_VERSION } from '../../base/program/version.ts';
-import { type Description, OUTCOMES, type Outcome } from '../leases/sandbox.ts';
-import { DAEMON_PORT, SANDBOX_ID } from '../routes/target.ts';
+import { DAEMON_PORT, type Description, OUTCOMES, type Outcome } from '../leases/sandbox.ts';
+import { SANDBOX_ID } from '../routes/target.ts';
 
 /** The largest signed 32-bit integer. */
 const LARGEST = 2 ** 31 - 1;
 const LONGEST_REFRESH_S = 3600;
 
 const timeout = { type: 'integer', minimum: 0, maximum: LARGEST } as const;
+const idleTimeout = { type: 'integer', minimum: 1, maximum: LARGEST } as const;
 const text = { type: 'string', minLength: 1, maxLength: 256 } as const;
 const size = { type: 'integer', minimum: 1, maximum: LARGEST } as const;
 const port = { type: 'integer', minimum: 1, maximum: 65535 } as const;
@@ -20,6 +21,7 @@ export interface RegisterBody extends Description {
   readonly envdVersion: string;
   readonly onExpiry?: Outcome;
   readonly autoResume?: boolean;
+  readonly idleTimeout?: number;
   readonly owner?: string;
   readonly host?: string;
   readonly timeout?: number;
@@ -30,17 +32,18 @@ export const registerSchema = {
   required: ['sandboxID', 'address'],
   additionalProperties: false,
   properties: {
-    // `metrics` is part of a path of published clients.
+    // Published clients ask for the path /sandboxes/metrics, which is no sandbox.
     sandboxID: { type: 'string', pattern: `^(?!metrics$)${SANDBOX_ID.source.slice(1)}` },
     address: { type: 'string', pattern: '^[A-Za-z0-9._:-]{1,253}$' },
     port: { ...port, default: DAEMON_PORT },
-    // What a header can hold.
+    // The token is sent in a header, which can hold no control characters.
     envdAccessToken: { type: 'string', pattern: '^[^\\u0000-\\u001f\\u007f]+$' },
     metadata: { type: 'object', additionalProperties: { type: 'string' }, default: {} },
-    // The level of this project's own daemon.
+    // A registration that names no level is of this project's own daemon.
     envdVersion: { type: 'string', pattern: '^\\d+\\.\\d+\\.\\d+$', default: INTERFACE_VERSION },
     onExpiry: { enum: OUTCOMES },
     autoResume: { type: 'boolean' },
+    idleTimeout,
     host: { type: 'string', minLength: 1, maxLength: 253 },
     owner: { type: 'string', pattern: SANDBOX_ID.source },
     templateID: text,
@@ -49,6 +52,41 @@ export const registerSchema = {
     memoryMB: size,
     diskSizeMB: size,
     timeout,
+  },
+} as const;
+
+/** `NewSandbox` of the published API. Further members are the hook's. */
+export interface CreateBody {
+  readonly templateID: string;
+  readonly timeout?: number;
+  readonly metadata?: Readonly<Record<string, string>> | null;
+  readonly envVars?: Readonly<Record<string, string>> | null;
+  readonly autoPause?: boolean;
+  readonly autoPauseMemory?: boolean;
+  readonly autoResume?: { readonly enabled?: boolean } | null;
+  readonly network?: Readonly<Record<string, unknown>> | null;
+  /** An extension. */
+  readonly idleTimeout?: number;
+}
+
+const texts = { type: ['object', 'null'], additionalProperties: { type: 'string' } } as const;
+
+export const createSchema = {
+  type: 'object',
+  required: ['templateID'],
+  properties: {
+    // The hook gets it as an environment variable, which can hold no NUL.
+    templateID: { type: 'string', pattern: '^[^\\u0000-\\u001f\\u007f]{1,256}$' },
+    timeout,
+    metadata: texts,
+    envVars: texts,
+    idleTimeout,
+    secure: { type: ['boolean', 'null'] },
+    autoPause: { type: 'boolean' },
+    autoPauseMemory: { type: 'boolean' },
+    autoResume: { type: ['object', 'null'], properties: { enabled: { type: 'boolean' } } },
+    allow_internet_access: { type: ['boolean', 'null'] },
+    network: { type: ['object', 'null'] },
   },
 } as const;
 

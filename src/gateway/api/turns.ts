@@ -23,7 +23,7 @@ export class Turns {
     this.#queues.set(client, queue);
     queue.count++;
     const done = queue.last.then(work);
-    // What fails is told to those who asked for it.
+    // Whoever asked for the work is told that it failed; the next in the queue goes on.
     queue.last = done.catch(() => {});
     try {
       return await done;

@@ -24,7 +24,7 @@ export class Views {
   /** A sandbox without its token, for lists. */
   of(sandbox: Sandbox) {
     const { id, address, port, metadata, envdVersion, phase, startedAt, deadline, failures } = sandbox;
-    const { owner, host, onExpiry, machine, forgetAt } = sandbox;
+    const { owner, host, onExpiry, machine, forgetAt, idleTimeout } = sandbox;
     return {
       sandboxID: id,
       state: stateOf(sandbox),
@@ -43,9 +43,10 @@ export class Views {
       startedAt: new Date(startedAt).toISOString(),
       endAt: new Date(deadline).toISOString(),
       failures,
+      ...(idleTimeout !== undefined && { idleTimeout }),
       ...(phase === 'paused' && { machinePaused: machine === undefined }),
       ...(phase === 'paused' && forgetAt && { forgetAt: new Date(forgetAt).toISOString() }),
-      // Absent in records of earlier versions, as in those without an owner.
+      // Records of earlier versions have no such member.
       ...(owner && { owner }),
       ...(host !== undefined && { host }),
     };

@@ -1,5 +1,6 @@
 import {
   DEFAULT_PATH,
+  grouped,
   type Invocation,
   LOG_LEVEL,
   type LogLevel,
@@ -14,6 +15,7 @@ import {
   parseSeconds,
   parseWholeSeconds,
   readSettings,
+  type Setting,
   setting,
 } from '../../base/program/settings.ts';
 import { packageVersion } from '../../base/program/version.ts';
@@ -26,7 +28,7 @@ import {
   type RegistryPlace,
   readRegistry,
 } from './registry.ts';
-import { OPTIONAL_TRAFFIC, TRAFFIC_SETTINGS, type TrafficConfig } from './traffic.ts';
+import { OPTIONAL_TRAFFIC, TRAFFIC_SETTINGS, TRUSTED_PROXIES, type TrafficConfig } from './traffic.ts';
 
 /** All settings, validated; nothing else in the gateway reads argv or the environment. */
 export interface GatewayConfig extends HookConfig, TrafficConfig, RegistryConfig {
@@ -54,6 +56,8 @@ export interface GatewayConfig extends HookConfig, TrafficConfig, RegistryConfig
   readonly responseTimeout: number;
   /** For registrations and refreshes without a time to live, in seconds. */
   readonly defaultTimeout: number;
+  /** The time without use after which sandboxes expire that are registered without one, in seconds; null: only deadlines count. */
+  readonly idleTimeout: number | null;
   readonly logLevel: LogLevel;
   /** The gateway's PATH, which hook commands inherit. */
   readonly path: string;
@@ -67,6 +71,7 @@ const NOT_GIVEN = {
   requireKey: false,
   allowAddresses: null,
   domain: null,
+  idleTimeout: null,
   ...OPTIONAL_HOOKS,
   ...OPTIONAL_TRAFFIC,
   ...OPTIONAL_REGISTRY,
@@ -81,9 +86,21 @@ const parsePrefix = matching(
   'It must be letters and digits, as headers begin with.',
 );
 
-const SETTINGS: Program['settings'] = [
+const BASICS: readonly Setting[] = [
   setting('--port <number>', 'port to listen on', parsePort, 49980),
   setting('--host <address>', 'address to listen on', nonEmpty, '0.0.0.0'),
+  setting('--header-prefix <name>', 'prefix of -Sandbox-Id and -Sandbox-Port', parsePrefix, 'Svc'),
+  setting('--domain <name>', 'hosts name sandboxes, too: <port>-<id>.<name>', parseDomain),
+  LOG_LEVEL,
+  setting(
+    '--drain <seconds>',
+    'time that is served on after SIGTERM, with health turned',
+    parseWholeSeconds,
+    5,
+  ),
+];
+
+const WHO_AND_WHERE: readonly Setting[] = [
   setting('--api-key <key>', 'key of the platform', nonEmpty),
   setting('--key-file <file>', 'keys of the platform and of clients, read again when it changes', parsePath),
   { flags: '--require-key', help: 'requests to sandboxes need a key, too' },
@@ -101,27 +118,30 @@ const SETTINGS: Program['settings'] = [
     ),
     defaultText: '1-65535',
   },
-  setting('--header-prefix <name>', 'prefix of -Sandbox-Id and -Sandbox-Port', parsePrefix, 'Svc'),
-  setting('--domain <name>', 'hosts name sandboxes, too: <port>-<id>.<name>', parseDomain),
-  LOG_LEVEL,
-  ...REGISTRY_SETTINGS,
-  ...TRAFFIC_SETTINGS,
-  setting('--max-expiries <number>', 'limit of expiries at a time', parseCount, 128),
-  setting('--max-expiries-per-host <number>', 'limit of expiries at a time on one host', parseCount, 16),
-  setting(
-    '--response-timeout <seconds>',
-    'time until a sandbox must have begun its response',
-    parseSeconds,
-    600,
-  ),
-  setting(
-    '--drain <seconds>',
-    'time that is served on after SIGTERM, with health turned',
-    parseWholeSeconds,
-    5,
-  ),
+  TRUSTED_PROXIES,
+];
+
+const EXPIRY: readonly Setting[] = [
   ...HOOK_SETTINGS,
   setting('--default-timeout <seconds>', 'time to live of registrations without one', parseSeconds, 300),
+  setting('--idle-timeout <seconds>', 'time without use after which a sandbox expires', parseSeconds),
+  setting('--max-expiries <number>', 'limit of expiries at a time', parseCount, 128),
+  setting('--max-expiries-per-host <number>', 'limit of expiries at a time on one host', parseCount, 16),
+];
+
+const RESPONSE_TIMEOUT = setting(
+  '--response-timeout <seconds>',
+  'time until a sandbox must have begun its response',
+  parseSeconds,
+  600,
+);
+
+const SETTINGS: Program['settings'] = [
+  ...grouped('Basics', BASICS),
+  ...grouped('Who and where', WHO_AND_WHERE),
+  ...grouped('Limits', [...TRAFFIC_SETTINGS, RESPONSE_TIMEOUT]),
+  ...grouped('Expiry and hooks', EXPIRY),
+  ...grouped('Registry', REGISTRY_SETTINGS),
 ];
 
 /** Reads argv (without node and script) and the environment; a flag goes before its `ENVD_GATEWAY_*` variable. */

@@ -1,5 +1,5 @@
 import {
-  nonEmpty,
+  parseAs,
   parseCount,
   parseList,
   parsePath,
@@ -16,6 +16,10 @@ import { OUTCOMES, type Outcome } from '../leases/sandbox.ts';
 export interface HookConfig extends ResumeLimits {
   /** A shell command or a URL that pauses or removes what has expired; null: no hook. */
   readonly hook: string | null;
+  /** The same for making the machine of a new sandbox; null: the platform registers sandboxes. */
+  readonly createHook: string | null;
+  /** The most sandboxes that this gateway creates concurrently. */
+  readonly maxCreates: number;
   /** The same for removing a sandbox at once; null: only the record is removed. */
   readonly killHook: string | null;
   /** The same for resuming a paused sandbox; null: it stays paused. */
@@ -32,13 +36,39 @@ export interface HookConfig extends ResumeLimits {
 }
 
 /** Settings without a default. */
-export const OPTIONAL_HOOKS = { hook: null, killHook: null, resumeHook: null, hookSecret: null } as const;
+export const OPTIONAL_HOOKS = {
+  hook: null,
+  createHook: null,
+  killHook: null,
+  resumeHook: null,
+  hookSecret: null,
+} as const;
+
+/** A command, or a URL that can be called; null for what is neither. */
+function readHook(text: string): string | null {
+  if (text === '') return null;
+  // A shell would find no program of this name.
+  if (!/^[a-z][a-z0-9+.-]*:\/|^https?:/i.test(text)) return text;
+  const url = URL.parse(text);
+  return url && isAuthority(text) && url.port !== '0' && url.hash === '' ? url.href : null;
+}
+
+const parseHook = parseAs(
+  readHook,
+  'It must be a command, or a URL such as https://platform.example/hook, without a fragment.',
+);
+
+/** Whether a URL names a host itself: `http:///path` does not, though URL.parse() takes the path for one. */
+function isAuthority(text: string): boolean {
+  return /^https?:\/\/[^/\\\s]/i.test(text);
+}
 
 /** The hooks in the table of flags. */
 export const HOOK_SETTINGS: readonly Setting[] = [
-  setting('--hook <command|url>', 'called when a sandbox has expired', nonEmpty),
-  setting('--kill-hook <command|url>', 'called when a sandbox is to be removed', nonEmpty),
-  setting('--resume-hook <command|url>', 'called when a paused sandbox is needed', nonEmpty),
+  setting('--hook <command|url>', 'called when a sandbox has expired', parseHook),
+  setting('--create-hook <command|url>', 'called to make the machine of a new sandbox', parseHook),
+  setting('--kill-hook <command|url>', 'called when a sandbox is to be removed', parseHook),
+  setting('--resume-hook <command|url>', 'called when a paused sandbox is needed', parseHook),
   setting(
     '--hook-secret <list>',
     'whsec_ and base64: signs requests to URLs as Standard Webhooks says',
@@ -71,4 +101,5 @@ export const HOOK_SETTINGS: readonly Setting[] = [
   ),
   setting('--max-waiting <number>', 'limit of requests that wait so', parseCount, 1024),
   setting('--max-resumes <number>', 'limit of sandboxes that are resumed at a time', parseCount, 64),
+  setting('--max-creates <number>', 'limit of sandboxes that are created at a time', parseCount, 64),
 ];

@@ -28,13 +28,15 @@ export const OPTIONAL_TRAFFIC = {
   sandboxRate: null,
 } as const;
 
-/** These settings in the table of flags. */
+/** The flag that says who is trusted. */
+export const TRUSTED_PROXIES = setting(
+  '--trusted-proxies <ranges>',
+  'proxies in front whose X-Forwarded-* count',
+  parseList(readRange, 'It must be IP addresses or ranges of them, separated by commas.'),
+);
+
+/** The limits in the table of flags. */
 export const TRAFFIC_SETTINGS: readonly Setting[] = [
-  setting(
-    '--trusted-proxies <ranges>',
-    'proxies in front whose X-Forwarded-* count',
-    parseList(readRange, 'It must be IP addresses or ranges of them, separated by commas.'),
-  ),
   setting('--max-connections <number>', 'limit of connections of clients', parseCount),
   setting('--max-buffered <MiB>', 'limit of bodies in memory that nobody reads', parseCount, 256),
   setting('--max-requests <number>', 'limit of requests in flight to one sandbox', parseCount, 4096),

@@ -1,8 +1,9 @@
 import type { Logger } from 'pino';
 import { EnvdError, messageOf } from '../../base/errors.ts';
-import { monotonicMs } from '../../base/monotonic.ts';
 import type { Addresses } from '../access/addresses.ts';
 import { type HookEvent, type Hooks, hookRequest } from '../hooks/hook.ts';
+import { failCreation } from '../leases/creation.ts';
+import { expireIdle, keepAwake } from '../leases/idle-expiry.ts';
 import { type ObservedFreeze, outcomeOf, type Paused, type Phase, type Sandbox } from '../leases/sandbox.ts';
 import {
   commitExpiry,
@@ -14,17 +15,18 @@ import {
   failResume,
   LEASE_MS,
   postpone,
-  renew,
   resume,
 } from '../leases/transitions.ts';
 import type { Registry } from '../registry/registry.ts';
-import { collapse, freeze, type SandboxDaemon, thaw } from './guest.ts';
-import type { HeldLease } from './held-lease.ts';
+import { collapse, freeze, hasProcesses, type SandboxDaemon, thaw } from './guest.ts';
+import { type HeldLease, isSameAttempt, renewLease } from './held-lease.ts';
+import type { MachineMaker, NextRecord, Transition } from './machine-maker.ts';
 import { ExpiryTally } from './tally.ts';
 
 export interface ExpirationParts {
   readonly registry: Registry;
   readonly hooks: Hooks;
+  readonly maker: MachineMaker;
   /** The time to live of a sandbox that a hook has resumed, in seconds. */
   readonly resumedFor: number;
   /** How sandboxes are paused. */
@@ -37,10 +39,8 @@ export interface ExpirationParts {
   readonly logger: Logger;
 }
 
-/** The next record. Null: it was removed; undefined: the claim is lost, and this gateway stops working on the sandbox. */
-type Next = Sandbox | null | undefined;
+type Next = NextRecord;
 type Step = (sandbox: Sandbox, lease: HeldLease) => Promise<Next>;
-type Transition = (current: Sandbox, now: number) => Sandbox | null;
 
 /**
  * Expires sandboxes, phase by phase. Each step works, then records the next phase; a gateway that takes over goes on
@@ -52,11 +52,13 @@ export class Expiration {
   /** By the id of a sandbox that is being frozen and collapsed here. */
   readonly #collapses = new Map<string, AbortController>();
   readonly #steps: Partial<Record<Phase, Step>> = {
+    running: (sandbox, lease) => this.#endIdle(sandbox, lease),
     expiring: (sandbox, lease) => this.#freeze(sandbox, lease),
     committed: (sandbox, { signal }) => this.#runHook(sandbox, signal),
     thawing: (sandbox, lease) => this.#thaw(sandbox, lease),
     resuming: (sandbox, { signal }) => this.#resume(sandbox, signal),
     removing: (sandbox, { signal }) => this.#remove(sandbox, signal),
+    creating: (sandbox, { signal }) => this.#create(sandbox, signal),
   };
 
   constructor(parts: ExpirationParts) {
@@ -70,9 +72,10 @@ export class Expiration {
 
   /** Works on a sandbox that this gateway has claimed, until it gives it up or loses the claim. */
   async run(claimed: Sandbox, lease: HeldLease): Promise<void> {
-    const renewal = setInterval(() => void this.#renew(claimed, lease), LEASE_MS / 3);
+    let sandbox: Next = claimed;
+    const renewal = setInterval(() => sandbox && void this.#renew(sandbox, lease), LEASE_MS / 3);
     try {
-      for (let sandbox: Next = claimed; sandbox?.claim; ) {
+      while (sandbox?.claim) {
         lease.assertHeld();
         sandbox = await this.#steps[sandbox.phase]?.(sandbox, lease);
       }
@@ -81,6 +84,14 @@ export class Expiration {
     } finally {
       clearInterval(renewal);
     }
+  }
+
+  /** Expires a sandbox that nobody uses. One whose daemon does not say so is used, as far as is known. */
+  async #endIdle(sandbox: Sandbox, lease: HeldLease): ReturnType<Step> {
+    const isUsed = await this.#daemonOf(sandbox, lease)
+      .then((daemon) => hasProcesses(daemon, lease.signal))
+      .catch(() => true);
+    return this.#record(sandbox, isUsed ? keepAwake : expireIdle, 'done');
   }
 
   /** Freezes the guest and collapses its daemon, then commits unless the deadline has been moved meanwhile. */
@@ -104,7 +115,7 @@ export class Expiration {
     return next;
   }
 
-  /** Best effort: without it the snapshot is larger. */
+  /** Returns null when the collapse fails, because the expiry can go on: its snapshot is larger then. */
   async #collapse(sandbox: Sandbox, signal: AbortSignal): Promise<ObservedFreeze['collapse']> {
     if (outcomeOf(sandbox) === 'remove') return null;
     try {
@@ -120,7 +131,7 @@ export class Expiration {
   async #runHook(sandbox: Sandbox, signal: AbortSignal): ReturnType<Step> {
     this.#parts.onGone(sandbox.id);
     const done = outcomeOf(sandbox) === 'pause' ? 'paused' : 'removed';
-    // What was done to the machine, not to the record.
+    // The tally counts what was done to the machine, which without a hook is less than what the record says.
     const outcome = this.#parts.paused.byHook ? done : 'frozen';
     const end: Transition = (current, now) => complete(current, this.#parts.paused, now);
     const next = this.#parts.paused.byHook
@@ -152,9 +163,25 @@ export class Expiration {
     return next;
   }
 
+  async #create(sandbox: Sandbox, signal: AbortSignal): ReturnType<Step> {
+    const { maker, hooks, logger } = this.#parts;
+    try {
+      const record = (transition: Transition) => this.#record(sandbox, transition, 'done');
+      const next = await maker.fulfill(sandbox, record, signal);
+      if (next?.phase !== 'running') return next;
+      this.tally.others.created++;
+      logger.info({ sandboxID: sandbox.id }, 'created');
+      return next;
+    } catch (error) {
+      if (signal.aborted) throw error;
+      const failed: Transition = (current, now) => failCreation(current, hooks.kill !== null, now);
+      return this.#failed(sandbox, 'create', failed, error);
+    }
+  }
+
   /** Runs a hook, and records the phase that follows its success or failure. */
   async #call(
-    event: HookEvent,
+    event: Exclude<HookEvent, 'create'>,
     sandbox: Sandbox,
     signal: AbortSignal,
     succeeded: Transition,
@@ -192,31 +219,27 @@ export class Expiration {
   ): ReturnType<Step> {
     this.tally.failures[step]++;
     const next = await this.#record(sandbox, failed);
-    this.#warn(sandbox, next, step, error);
-    return next;
-  }
-
-  #warn({ id }: Sandbox, next: Next, step: string, error: unknown): void {
     const { failures, retryAt } = next ?? {};
     const retry = retryAt === undefined ? undefined : new Date(retryAt).toISOString();
     this.#parts.logger.warn(
-      { sandboxID: id, step, failures, retry, reason: messageOf(error) },
+      { sandboxID: sandbox.id, step, failures, retry, reason: messageOf(error) },
       'an expiry failed',
     );
+    return next;
   }
 
   /** Records the next phase if this gateway still holds the claim and the phase has not changed. */
   async #record(sandbox: Sandbox, transition: Transition, hook?: 'done'): Promise<Next> {
     let wanted: Next;
     const next = await this.#parts.registry.change(sandbox.id, (current, now) => {
-      wanted = this.#isUnchanged(current, sandbox) ? transition(current, now) : undefined;
+      wanted = isSameAttempt(current, sandbox, this.#parts.owner) ? transition(current, now) : undefined;
       return wanted === undefined ? current : wanted;
     });
     if (next !== undefined && next === wanted) return next;
     this.#parts.logger.info({ sandboxID: sandbox.id, phase: sandbox.phase }, 'an expiry was overtaken');
     // The platform removed it while it was frozen, so no other gateway would thaw it. After the hook the machine is
     // paused.
-    if (!next && hook !== 'done')
+    if (!next && hook !== 'done' && sandbox.phase !== 'creating')
       await this.#daemonOf(sandbox)
         .then(thaw)
         .catch(() => {});
@@ -230,31 +253,8 @@ export class Expiration {
     return { address, port, accessToken };
   }
 
-  #isUnchanged(current: Sandbox, sandbox: Sandbox): boolean {
-    return (
-      current.claim?.owner === this.#parts.owner &&
-      current.incarnation === sandbox.incarnation &&
-      current.expiries === sandbox.expiries &&
-      current.phase === sandbox.phase
-    );
-  }
-
-  async #renew({ id, incarnation, expiries }: Sandbox, lease: HeldLease): Promise<void> {
-    const { registry, owner, logger } = this.#parts;
-    const since = monotonicMs();
-    try {
-      const sandbox = await registry.change(id, (current, now) => {
-        const mine = current.claim?.owner === owner && current.incarnation === incarnation;
-        return mine && current.expiries === expiries ? renew(current, owner, now) : current;
-      });
-      if (!sandbox?.claim) return;
-      if (sandbox.claim.owner !== owner) return lease.lose();
-      lease.renewed(since);
-      // Another gateway may have moved the deadline.
-      const isMoved = sandbox.deadline > sandbox.claim.until - LEASE_MS;
-      if (sandbox.phase === 'expiring' && isMoved) this.cancelCollapse(id);
-    } catch (error) {
-      logger.warn({ sandboxID: id, reason: messageOf(error) }, 'a claim could not be renewed');
-    }
+  async #renew(sandbox: Sandbox, lease: HeldLease): Promise<void> {
+    // Another gateway may have moved the deadline.
+    if (await renewLease(this.#parts, sandbox, lease)) this.cancelCollapse(sandbox.id);
   }
 }

@@ -31,7 +31,7 @@ export function readFigures<S extends FigureKinds>(operation: string, text: stri
   return figures as Figures<S>;
 }
 
-/** The same, but no member may be missing. */
+/** Does the same for a response in which no member may be missing. */
 export function readAllFigures<S extends FigureKinds>(
   operation: string,
   text: string,

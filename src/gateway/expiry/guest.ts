@@ -18,7 +18,8 @@ const FREEZE_WAIT_MS = 5000;
  */
 const TIMEOUT_MS = FREEZE_WAIT_MS + 2000;
 const COLLAPSE_TIMEOUT_MS = 5000;
-/** In bytes. A daemon sends a few hundred; a guest with a compromised root may send anything. */
+const INIT_TIMEOUT_MS = 2000;
+/** The most bytes of a response. A daemon sends a few hundred; a guest whose root is lost may send anything. */
 const RESPONSE_LIMIT = 16 * 1024;
 /** How much of the body of a refusal is quoted, in characters. */
 const QUOTED = 500;
@@ -88,6 +89,22 @@ export async function measure(daemon: SandboxDaemon): Promise<Required<Figures<t
   return readAllFigures('/metrics', body, METRICS);
 }
 
+/** Whether processes run that clients have started. */
+export async function hasProcesses(daemon: SandboxDaemon, signal: AbortSignal): Promise<boolean> {
+  const operation = '/process.Process/List';
+  const answer: unknown = JSON.parse(await call(daemon, operation, TIMEOUT_MS, signal, 'POST', '{}'));
+  if (typeof answer !== 'object' || answer === null) throw invalidResponse(operation, 'it is no JSON object');
+  const processes = 'processes' in answer ? answer.processes : [];
+  if (!Array.isArray(processes)) throw invalidResponse(operation, 'member processes is not a list');
+  return processes.length > 0;
+}
+
+/** Gives a daemon its token, and what else `POST /init` takes. */
+export async function init(daemon: SandboxDaemon, settings: object, signal: AbortSignal): Promise<void> {
+  const body = JSON.stringify({ ...settings, accessToken: daemon.accessToken });
+  await call(daemon, '/init', INIT_TIMEOUT_MS, signal, 'POST', body);
+}
+
 /** Thaws the workload of a guest; does nothing when it is not frozen. */
 export async function thaw(daemon: SandboxDaemon, signal?: AbortSignal): Promise<void> {
   await call(daemon, '/unfreeze', TIMEOUT_MS, signal);
@@ -113,6 +130,7 @@ async function call(
   limitMs: number,
   signal?: AbortSignal,
   method: 'GET' | 'POST' = 'POST',
+  sent = '',
 ): Promise<string> {
   const limit = AbortSignal.timeout(limitMs);
   let status = 0;
@@ -125,12 +143,13 @@ async function call(
       method,
       agent: false,
       headers: {
-        'content-length': 0,
+        'content-length': Buffer.byteLength(sent),
+        ...(sent !== '' && { 'content-type': 'application/json' }),
         ...(accessToken !== null && { 'x-access-token': headerOfSecret(accessToken) }),
       },
       signal: signal ? AbortSignal.any([limit, signal]) : limit,
     });
-    const response = await responseTo(outgoing);
+    const response = await responseTo(outgoing, sent);
     checkResponse(response);
     status = response.statusCode ?? 0;
     body = await text(response);
@@ -146,13 +165,13 @@ async function call(
 }
 
 /** Sends a request and resolves with the head of its response. The size of the response is limited. */
-function responseTo(outgoing: ClientRequest): Promise<IncomingMessage> {
+function responseTo(outgoing: ClientRequest, body: string): Promise<IncomingMessage> {
   const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
   limitResponse(outgoing, RESPONSE_LIMIT);
   outgoing.once('response', resolve);
   outgoing.on('error', reject);
   // Node destroys a request that is upgraded without asking, and emits no error.
   outgoing.once('close', () => reject(new Error('the connection was closed')));
-  outgoing.end();
+  outgoing.end(body);
   return promise;
 }

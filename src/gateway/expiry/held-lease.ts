@@ -1,5 +1,9 @@
+import type { Logger } from 'pino';
+import { messageOf } from '../../base/errors.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
-import { LEASE_MS } from '../leases/transitions.ts';
+import type { Sandbox } from '../leases/sandbox.ts';
+import { LEASE_MS, renew } from '../leases/transitions.ts';
+import type { Registry } from '../registry/registry.ts';
 
 /**
  * This gateway's lease on a sandbox, as far as the gateway can know without asking: by its own clock, counted from
@@ -31,4 +35,46 @@ export class HeldLease {
     if (monotonicMs() >= this.#until) this.lose();
     this.signal.throwIfAborted();
   }
+}
+
+export interface RenewalParts {
+  readonly registry: Registry;
+  /** Identifies this run of this gateway. */
+  readonly owner: string;
+  readonly logger: Logger;
+}
+
+/** Renews the lease on a sandbox while its attempt is the same. Returns whether its deadline was moved while it is being frozen. */
+export async function renewLease(
+  { registry, owner, logger }: RenewalParts,
+  { id, incarnation, expiries }: Sandbox,
+  lease: HeldLease,
+): Promise<boolean> {
+  const since = monotonicMs();
+  try {
+    const sandbox = await registry.change(id, (current, now) => {
+      const mine = current.claim?.owner === owner && current.incarnation === incarnation;
+      return mine && current.expiries === expiries ? renew(current, owner, now) : current;
+    });
+    if (!sandbox?.claim) return false;
+    if (sandbox.claim.owner !== owner) {
+      lease.lose();
+      return false;
+    }
+    lease.renewed(since);
+    return sandbox.phase === 'expiring' && sandbox.deadline > sandbox.claim.until - LEASE_MS;
+  } catch (error) {
+    logger.warn({ sandboxID: id, reason: messageOf(error) }, 'a claim could not be renewed');
+    return false;
+  }
+}
+
+/** Whether the gateway `owner` still has the claim that it had on `sandbox`, in the same phase of the same attempt. */
+export function isSameAttempt(current: Sandbox, sandbox: Sandbox, owner: string): boolean {
+  return (
+    current.claim?.owner === owner &&
+    current.incarnation === sandbox.incarnation &&
+    current.expiries === sandbox.expiries &&
+    current.phase === sandbox.phase
+  );
 }

@@ -78,7 +78,7 @@ export class Scheduler {
 
   async #run(): Promise<void> {
     while (!this.#stop.signal.aborted) {
-      // Created before the poll, so that a change during the poll is not missed.
+      // The promise is there before the poll, so that a change during the poll is not missed.
       const woken = new Promise<void>((resolve) => {
         this.#wake = resolve;
       });

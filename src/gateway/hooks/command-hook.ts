@@ -5,7 +5,8 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { onAbort, within } from '../../base/abort.ts';
 import { EnvdError } from '../../base/errors.ts';
-import type { Hook, HookRequest } from './hook.ts';
+import { makePrivateDirectory } from '../../base/program/make-directory.ts';
+import { ANSWER_LIMIT, type Hook, type HookRequest } from './hook.ts';
 
 const RUN_ONCE = fileURLToPath(new URL('run-once.sh', import.meta.url));
 /** How long the directory of a run is kept, in ms: longer than any gateway could work on its expiry. */
@@ -37,7 +38,7 @@ export class CommandHook implements Hook {
 
   /** Throws when the directory cannot be made, or cannot be restricted to its owner. */
   static async open(options: CommandHookOptions): Promise<CommandHook> {
-    await mkdir(options.directory, { recursive: true, mode: 0o700 });
+    await makePrivateDirectory(options.directory);
     await restrict(options.directory);
     return new CommandHook(options);
   }
@@ -55,23 +56,25 @@ export class CommandHook implements Hook {
     }
   }
 
-  async run(request: HookRequest, signal: AbortSignal): Promise<void> {
+  async run(request: HookRequest, signal: AbortSignal): Promise<string> {
     await this.#cleanUp();
     const directory = join(this.#options.directory, request.expiryID);
     await mkdir(directory, { recursive: true, mode: 0o700 });
-    // By rename, because a run that has begun may be reading it.
+    // The file is replaced by a rename, because a run that has begun may be reading it.
     const written = join(directory, `request-${randomUUID()}`);
     await writeFile(written, `${JSON.stringify(request)}\n`, { mode: 0o600 });
     await rename(written, join(directory, 'request.json'));
     const code = await this.#runOnce(directory, request, signal);
     if (code === 0) {
+      const answer = request.event === 'create' ? await tail(join(directory, 'output'), ANSWER_LIMIT) : '';
       setTimeout(
         () => void rm(directory, { recursive: true, force: true }).catch(() => {}),
         DONE_KEPT_MS,
       ).unref();
-      return;
+      // The lines before the last one are for whoever looks at the run.
+      return answer.split('\n').at(-1) ?? '';
     }
-    const output = await tail(join(directory, 'output'));
+    const output = await tail(join(directory, 'output'), QUOTED);
     throw new EnvdError('failed_precondition', `the hook failed (${describe(code)}): ${output}`);
   }
 
@@ -87,6 +90,7 @@ export class CommandHook implements Hook {
         EXPIRY_ID: request.expiryID,
         OUTCOME: request.outcome,
         EVENT: request.event,
+        ...(typeof request.templateID === 'string' && { TEMPLATE_ID: request.templateID }),
       },
     });
     child.unref();
@@ -127,16 +131,16 @@ function describe(code: number | null): string {
   return code === 124 ? 'it was interrupted' : `exit code ${code}`;
 }
 
-async function tail(path: string): Promise<string> {
+async function tail(path: string, length: number): Promise<string> {
   const file = await open(path).catch(() => null);
   if (!file) return '';
   try {
     const { size } = await file.stat();
     const { buffer, bytesRead } = await file.read(
-      Buffer.alloc(QUOTED),
+      Buffer.alloc(length),
       0,
-      QUOTED,
-      Math.max(0, size - QUOTED),
+      length,
+      Math.max(0, size - length),
     );
     return buffer.toString('utf8', 0, bytesRead).trim();
   } finally {

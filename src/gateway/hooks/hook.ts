@@ -7,14 +7,19 @@ import type { Signer } from './signer.ts';
 
 /** How much of the body of a refusal is read and quoted, in bytes. */
 const QUOTED = 500;
+/** The most bytes of an answer to `create`. */
+export const ANSWER_LIMIT = 16 * 1024;
 
-/** Why a hook is called: a sandbox has expired or is to be paused, is to be removed, or is needed again. */
-export type HookEvent = 'expire' | 'kill' | 'resume';
+/** Why a hook is called: a sandbox has expired or is to be paused, is to be removed, is needed again, or is to be made. */
+export type HookEvent = 'expire' | 'kill' | 'resume' | 'create';
 
-/** The operator's way to pause, remove or resume the machine of a sandbox. */
+/** The operator's way to make, pause, remove or resume the machine of a sandbox. */
 export interface Hook {
-  /** Throws when the hook failed. `signal` ends the wait, not the hook. */
-  run(request: HookRequest, signal: AbortSignal): Promise<void>;
+  /**
+   * Returns what the hook answers to `create`, and an empty text for other events. Throws when the hook failed. `signal` ends the wait,
+   * not the hook.
+   */
+  run(request: HookRequest, signal: AbortSignal): Promise<string>;
 }
 
 /** The hooks of a gateway; null: not configured. */
@@ -22,16 +27,41 @@ export interface Hooks {
   readonly expire: Hook | null;
   readonly kill: Hook | null;
   readonly resume: Hook | null;
+  readonly create: Hook | null;
 }
 
 /** The JSON that a hook gets. */
-export type HookRequest = ReturnType<typeof hookRequest>;
+export interface HookRequest {
+  readonly event: HookEvent;
+  /** The same for every call of one attempt, so that a receiver can recognize repetitions. */
+  readonly expiryID: string;
+  readonly sandboxID: string;
+  /** What is to be done. */
+  readonly outcome: Outcome | 'resume' | 'create';
+  readonly [more: string]: unknown;
+}
 
-export function hookRequest(event: HookEvent, sandbox: Sandbox) {
+/** The JSON of a hook that makes a machine. `asked` is what the client has sent, without its variables. */
+export function createRequest(sandbox: Sandbox, seconds: number, asked: object): HookRequest {
+  const { id, templateID, metadata, owner } = sandbox;
+  return {
+    event: 'create',
+    expiryID: expiryId(sandbox),
+    sandboxID: id,
+    outcome: 'create',
+    attempt: 1,
+    templateID,
+    timeout: seconds,
+    owner,
+    metadata,
+    request: asked,
+  };
+}
+
+export function hookRequest(event: Exclude<HookEvent, 'create'>, sandbox: Sandbox) {
   const { id, address, port, metadata, deadline, failures, observed } = sandbox;
   return {
     event,
-    /** The same for every call of one attempt, so that a receiver can recognise repetitions. */
     expiryID: expiryId(sandbox),
     sandboxID: id,
     outcome: wantedOutcome(event, sandbox),
@@ -63,7 +93,7 @@ export class UrlHook implements Hook {
   }
 
   /** A request whose response was lost is sent once more: otherwise nobody knows what became of the machine. */
-  async run(request: HookRequest, signal: AbortSignal): Promise<void> {
+  async run(request: HookRequest, signal: AbortSignal): Promise<string> {
     const limited = AbortSignal.any([signal, AbortSignal.timeout(this.#limitMs)]);
     const response = await this.#post(request, limited)
       .catch((error: unknown) => (limited.aborted ? Promise.reject(error) : this.#post(request, limited)))
@@ -72,12 +102,14 @@ export class UrlHook implements Hook {
       });
     const { statusCode: status = 0 } = response;
     const isDone = status >= 200 && status < 300;
-    const text = isDone ? '' : await beginning(response).catch(() => '');
+    const isRead = !isDone || request.event === 'create';
+    const text = isRead ? await beginning(response, isDone ? ANSWER_LIMIT : QUOTED).catch(() => '') : '';
     response.destroy();
-    if (!isDone) throw new EnvdError('failed_precondition', `the hook answered ${status}: ${text}`);
+    if (isDone) return text;
+    throw new EnvdError('failed_precondition', `the hook answered ${status}: ${text}`);
   }
 
-  /** Not by `fetch`, which gives up after 300 s, though the hook still runs. */
+  /** Sends without `fetch`, because that gives up after 300 s, though the hook still runs. */
   async #post(request: HookRequest, signal: AbortSignal): Promise<IncomingMessage> {
     const body = JSON.stringify(request);
     const send = this.#url.startsWith('https:') ? httpsRequest : httpRequest;
@@ -94,7 +126,7 @@ export class UrlHook implements Hook {
       },
       signal,
     });
-    // Also of a connection that is closed behind the answer.
+    // The connection may also fail behind the answer, when nobody waits for it any more.
     outgoing.on('error', () => {});
     const answered = once(outgoing, 'response', { signal });
     outgoing.end(body);
@@ -104,11 +136,11 @@ export class UrlHook implements Hook {
 }
 
 /** Reads the part of a body that is quoted, and cancels the rest. */
-async function beginning(body: AsyncIterable<Uint8Array>): Promise<string> {
+async function beginning(body: AsyncIterable<Uint8Array>, limit: number): Promise<string> {
   let bytes = Buffer.alloc(0);
   for await (const piece of body) {
     bytes = Buffer.concat([bytes, piece]);
-    if (bytes.length >= QUOTED) break;
+    if (bytes.length >= limit) break;
   }
-  return bytes.subarray(0, QUOTED).toString();
+  return bytes.subarray(0, limit).toString();
 }

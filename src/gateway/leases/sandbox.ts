@@ -1,7 +1,10 @@
+/** The port by which clients address the daemon of any sandbox. */
+export const DAEMON_PORT = 49983;
+
 /** The phases of a sandbox; `transitions.ts` lists the transitions. A removed sandbox has no record. */
 export const PHASES = [
   ...(['running', 'expiring', 'committed', 'thawing', 'paused'] as const),
-  ...(['resuming', 'removing'] as const),
+  ...(['resuming', 'removing', 'creating'] as const),
 ] as const;
 export type Phase = (typeof PHASES)[number];
 
@@ -49,6 +52,8 @@ export interface Registration extends Description {
   readonly onExpiry: Outcome;
   /** Whether a request resumes it when it is paused; absent: yes. */
   readonly autoResume?: boolean;
+  /** It expires after so many seconds without use; absent: only its deadline counts. */
+  readonly idleTimeout?: number;
   /** The client that may read and extend it; null: only the platform. */
   readonly owner: string | null;
 }
@@ -59,6 +64,8 @@ export interface Sandbox extends Registration {
   readonly incarnation: string;
   readonly startedAt: number;
   readonly deadline: number;
+  /** When it expires unless it is used before; absent: only its deadline counts. */
+  readonly idleAt?: number;
   readonly phase: Phase;
   readonly claim: Claim | null;
   /** The number of expiries, resumes and removals begun in this incarnation. */
@@ -76,6 +83,8 @@ export interface Sandbox extends Registration {
   readonly machine?: 'frozen';
   /** When a paused sandbox is forgotten; absent: never. */
   readonly forgetAt?: number;
+  /** A hook of this gateway has made its machine; absent: the platform has registered it. */
+  readonly isCreated?: boolean;
   /** A hook has resumed its machine, but its guest has not been thawed yet. */
   readonly isResumed?: boolean;
 }
@@ -107,7 +116,8 @@ export function outcomeOf({ onExpiry, pausedFrom }: Sandbox): Outcome {
 
 /** Whether a sandbox that is not running can be resumed, now or soon. */
 export function isResumable(sandbox: Sandbox): boolean {
-  return outcomeOf(sandbox) === 'pause' && sandbox.phase !== 'removing' && !sandbox.isDoomed;
+  const { phase, isDoomed } = sandbox;
+  return outcomeOf(sandbox) === 'pause' && phase !== 'removing' && phase !== 'creating' && !isDoomed;
 }
 
 /** Identifies one attempt to expire, resume or remove a sandbox. All gateways that work on the attempt use the same id. */
@@ -131,8 +141,8 @@ export function isGone({ phase }: Sandbox): boolean {
 }
 
 /** When a gateway has to act on the sandbox, in Unix ms; infinity when never. */
-export function dueAt({ phase, claim, deadline, retryAt, forgetAt }: Sandbox): number {
+export function dueAt({ phase, claim, deadline, idleAt = deadline, retryAt, forgetAt }: Sandbox): number {
   if (phase === 'paused') return forgetAt ?? Number.POSITIVE_INFINITY;
-  if (phase === 'running') return Math.max(deadline, retryAt);
+  if (phase === 'running') return claim?.until ?? Math.max(Math.min(deadline, idleAt), retryAt);
   return claim?.until ?? retryAt;
 }

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { EnvdError } from '../../base/errors.ts';
+import { recordUse, usedAt } from './idle.ts';
 import {
   dueAt,
   isGone,
@@ -33,12 +34,13 @@ const TRANSITIONS: Readonly<Record<Phase, readonly Phase[]>> = {
   paused: ['resuming', 'removing'],
   resuming: ['thawing', 'paused', 'removing'],
   removing: [],
+  creating: ['running', 'removing'],
 };
 
 /** The phases in which a hook may be running; it must end before another one begins. */
-const IN_HOOK: readonly Phase[] = ['committed', 'resuming'];
+const IN_HOOK: readonly Phase[] = ['committed', 'resuming', 'creating'];
 
-function transition(sandbox: Sandbox, phase: Phase, change: Partial<Sandbox> = {}): Sandbox {
+export function transition(sandbox: Sandbox, phase: Phase, change: Partial<Sandbox> = {}): Sandbox {
   if (!TRANSITIONS[sandbox.phase].includes(phase)) {
     throw new EnvdError('internal', `sandbox '${sandbox.id}' cannot go from ${sandbox.phase} to ${phase}`);
   }
@@ -64,6 +66,7 @@ export function register(
   if (before?.phase === 'resuming') return { ...before, ...registration, deadline };
   return {
     ...registration,
+    ...usedAt(registration, now),
     incarnation: randomUUID(),
     startedAt: now,
     deadline,
@@ -82,16 +85,24 @@ export function register(
  */
 export function setTimeToLive(sandbox: Sandbox, seconds: number, now: number): Sandbox {
   const { pausedFrom: _, ...rest } = uncommitted(sandbox);
-  return { ...rest, deadline: now + seconds * 1000, retryAt: Math.min(rest.retryAt, now) };
+  return {
+    ...rest,
+    ...usedAt(rest, now),
+    deadline: now + seconds * 1000,
+    retryAt: Math.min(rest.retryAt, now),
+  };
 }
 
 /** Like `setTimeToLive`, but never brings the deadline forward. */
 export function extend(sandbox: Sandbox, seconds: number, now: number): Sandbox {
   const deadline = now + seconds * 1000;
-  return deadline <= uncommitted(sandbox).deadline ? sandbox : setTimeToLive(sandbox, seconds, now);
+  if (deadline > uncommitted(sandbox).deadline) return setTimeToLive(sandbox, seconds, now);
+  return recordUse(sandbox, now);
 }
 
 function uncommitted(sandbox: Sandbox): Sandbox {
+  if (sandbox.phase === 'creating')
+    throw new EnvdError('not_found', `sandbox '${sandbox.id}' is still being created`);
   if (!isGone(sandbox)) return sandbox;
   const end = sandbox.phase === 'paused' || sandbox.phase === 'resuming' ? 'is paused' : 'has expired';
   throw new EnvdError('not_found', `sandbox '${sandbox.id}' ${end}`);
@@ -117,7 +128,8 @@ export function removeSandbox(sandbox: Sandbox, now: number): Sandbox {
   return toRemoving({ ...sandbox, failures: 0 }, now);
 }
 
-function toRemoving(sandbox: Sandbox, retryAt: number): Sandbox {
+/** Begins the removal of the machine of a sandbox, at `retryAt`. */
+export function toRemoving(sandbox: Sandbox, retryAt: number): Sandbox {
   return transition(sandbox, 'removing', { ...nextAttempt(sandbox), retryAt });
 }
 
@@ -145,7 +157,7 @@ export function beginResume(sandbox: Sandbox, owner: string, now: number): Sandb
 export function endResume(sandbox: Sandbox, seconds: number, now: number): Sandbox {
   if (sandbox.isDoomed) return toRemoving(sandbox, now);
   const deadline = sandbox.deadline > now ? sandbox.deadline : now + seconds * 1000;
-  const change = { deadline, failures: 0, retryAt: now, isResumed: true };
+  const change = { ...usedAt(sandbox, now), deadline, failures: 0, retryAt: now, isResumed: true };
   return transition(sandbox, 'thawing', change);
 }
 
@@ -175,7 +187,8 @@ export function acquire(sandbox: Sandbox, owner: string, now: number): Sandbox |
   if (dueAt(sandbox) > now) return sandbox;
   if (sandbox.phase === 'paused') return null;
   const claim = { owner, until: now + LEASE_MS };
-  if (sandbox.phase !== 'running') return { ...sandbox, claim };
+  // A sandbox that seems to be idle is claimed only, because its daemon is asked first whether it is used.
+  if (sandbox.phase !== 'running' || sandbox.deadline > now) return { ...sandbox, claim };
   return transition(sandbox, 'expiring', { claim, expiries: sandbox.expiries + 1, observed: null });
 }
 

@@ -12,7 +12,7 @@ export interface Exchange {
   readonly stream: Writable;
   /** Who pays for the memory: the owner of the sandbox, or without one the sandbox. */
   readonly party: string;
-  /** Of the sandbox. */
+  /** Which registration of the sandbox it goes to. */
   readonly incarnation: string;
   /** Whether the client's key still counts, and allows this. */
   readonly isAllowed: () => boolean;
@@ -23,7 +23,7 @@ export class Exchanges implements Disposable {
   readonly #open = new Map<string, Set<Exchange>>();
   readonly #mostStalled: number;
   readonly #timer = setInterval(() => this.#endStalled(), CHECK_MS).unref();
-  /** In flight now. */
+  /** How many exchanges are in flight. */
   count = 0;
   /** Exchanges ended because their sandbox was gone. */
   ended = 0;

@@ -72,7 +72,7 @@ export function rewriteResponse(
   // The same URL is that of another sandbox.
   headers.vary = [headers.vary, vary].flat().filter(Boolean).join(', ');
   const noBody = upstream.statusCode === 204 || upstream.statusCode === 304;
-  // Neither is sent in chunks, so there are no trailers.
+  // Such a response is not sent in chunks, so it has no trailers.
   if (noBody || request.httpVersion === '1.0') delete headers.trailer;
   for (const name of Object.keys(headers)) if (OBEYED.test(name)) delete headers[name];
   upstream.headers = headers;

@@ -29,7 +29,7 @@ class Pool extends Agent {
       oldest.destroy();
     }
     this.#idle.add(socket);
-    // Documented to tell whether the connection is kept, which its type does not say.
+    // Node documents that the method tells whether the connection is kept; its type does not say so.
     const isKept: unknown = super.keepSocketAlive(socket);
     return Boolean(isKept);
   }

@@ -1,12 +1,13 @@
-import type { ClientRequest, IncomingMessage, ServerResponse } from 'node:http';
+import type { Agent, ClientRequest, IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
+import { Readable } from 'node:stream';
 import { createProxyServer } from 'httpxy';
 import type { Forwarded } from '../access/forwarded.ts';
 import { forwardTrailers, freeWhenSent } from './bodies.ts';
 import { rewriteRequest, rewriteResponse, rewriteUpgrade } from './headers.ts';
 import type { ConnectionPools } from './pools.ts';
 import { checkResponse, InvalidResponse } from './response-checks.ts';
-import { UpstreamConnections } from './upstream-connection.ts';
+import { HEAD_LIMIT, UpstreamConnections } from './upstream-connection.ts';
 
 /** Where to forward a request. */
 export interface Upstream {
@@ -24,8 +25,12 @@ export type OnFailure = (error: Error) => void;
 interface Exchange {
   readonly onFailure: OnFailure;
   readonly close: boolean;
+  /** The request to the sandbox: the second one after a retry. */
+  outgoing?: ClientRequest;
   /** The response that is being forwarded. */
   response?: IncomingMessage;
+  /** Sends the request once more; absent when that could do something twice, or has been done. */
+  retry?: (() => void) | undefined;
 }
 
 /**
@@ -59,7 +64,7 @@ export class ReverseProxy {
       this.#limit(outgoing, request);
       // After the handshake the client expects no HTTP response.
       outgoing.once('upgrade', () => this.#exchanges.delete(request));
-      // Before httpxy's own listener, which forwards a refusal unchecked.
+      // httpxy's own listener, which comes later, forwards a refusal unchecked.
       outgoing.once('response', (upstream) => this.#check(upstream, request, () => checkResponse(upstream)));
       bindSockets(outgoing, socket);
     });
@@ -67,11 +72,15 @@ export class ReverseProxy {
   }
 
   forward(request: IncomingMessage, response: ServerResponse, to: Upstream, onFailure: OnFailure): void {
-    this.#exchanges.set(request, { onFailure, close: rewriteRequest(request, this.#added(to)) });
-    const agent = this.#pools.of(to.sandboxId, to.incarnation);
-    this.#proxy
-      .web(request, response, { target: targetOf(to), agent })
-      .catch((error: Error) => this.#fail(request, error));
+    const close = rewriteRequest(request, this.#added(to));
+    const send = (how: { readonly agent: Agent | false; readonly buffer?: Readable }) =>
+      void this.#proxy
+        .web(request, response, { target: targetOf(to), ssl: outgoingOptions(), ...how })
+        .catch((error: Error) => this.#fail(request, error));
+    // The other idle connections are probably closed, too. The body of the request, which is empty, has been read.
+    const retry = () => send({ agent: false, buffer: Readable.from([]) });
+    this.#exchanges.set(request, { onFailure, close, ...(isRepeatable(request) && { retry }) });
+    send({ agent: this.#pools.of(to.sandboxId, to.incarnation) });
   }
 
   /** Forwards a WebSocket handshake, then the bytes of both sides until one of them closes. */
@@ -85,7 +94,7 @@ export class ReverseProxy {
     rewriteUpgrade(request, this.#added(to));
     this.#exchanges.set(request, { onFailure, close: true });
     this.#proxy
-      .ws(request, socket, { target: targetOf(to) }, head)
+      .ws(request, socket, { target: targetOf(to), ssl: outgoingOptions() }, head)
       .catch((error: Error) => this.#fail(request, error));
   }
 
@@ -96,8 +105,13 @@ export class ReverseProxy {
   /** Ensures that a forwarded request ends, whatever the sandbox sends. */
   #limit(outgoing: ClientRequest, request: IncomingMessage): void {
     this.#connections.limit(outgoing);
+    const exchange = this.#exchanges.get(request);
+    if (exchange) exchange.outgoing = outgoing;
     // Node destroys a request that is upgraded without asking, and emits no error.
-    const onClose = () => this.#fail(request, new InvalidResponse('it is an upgrade that was not asked for'));
+    const onClose = () => {
+      if (exchange?.outgoing === outgoing)
+        this.#fail(request, new InvalidResponse('it is an upgrade that was not asked for'));
+    };
     outgoing.once('close', onClose);
     outgoing.once('response', () => {
       this.#connections.responded(outgoing);
@@ -132,9 +146,32 @@ export class ReverseProxy {
     const exchange = this.#exchanges.get(request);
     // An error behind a complete response does not concern the client.
     if (!exchange || exchange.response?.complete) return;
+    const { outgoing, retry } = exchange;
+    if (retry && outgoing?.reusedSocket && isClosedByOther(error) && !request.socket.destroyed) {
+      exchange.retry = undefined;
+      delete exchange.outgoing;
+      retry();
+      return;
+    }
     this.#exchanges.delete(request);
     exchange.onFailure(error);
   }
+}
+
+/** Whether a request has no body and changes nothing, so that it may be sent twice (RFC 9110, section 9.2.1). */
+function isRepeatable({ method = '', headers }: IncomingMessage): boolean {
+  const { 'content-length': length = '0', 'transfer-encoding': coding } = headers;
+  return ['GET', 'HEAD', 'OPTIONS'].includes(method) && length === '0' && coding === undefined;
+}
+
+/** Whether the other side has closed the connection, as servers do with idle ones. */
+function isClosedByOther(error: Error): boolean {
+  return 'code' in error && (error.code === 'ECONNRESET' || error.code === 'EPIPE');
+}
+
+/** Options of the request to a sandbox. It is a new object each time, because httpxy adds the others to it. */
+function outgoingOptions() {
+  return { maxHeaderSize: HEAD_LIMIT };
 }
 
 /** An object instead of a URL, so that no part of the address is parsed as part of a URL. */

@@ -3,6 +3,9 @@ import type { IncomingMessage } from 'node:http';
 /** The characters of a reason phrase (RFC 9112, section 4). */
 const REASON = /^[\t\x20-\x7e\x80-\xff]*$/;
 
+/** Node's client drops further headers without a word. */
+const READ_HEADERS = 1000;
+
 /** A response of a sandbox that cannot be forwarded; the message says why, with the response as its subject. */
 export class InvalidResponse extends Error {
   override readonly name = 'InvalidResponse';
@@ -22,10 +25,13 @@ export function checkResponse({
   statusCode = 0,
   statusMessage = '',
   headers,
+  rawHeaders,
 }: IncomingMessage): void {
   if (!/^1\.[01]$/.test(httpVersion)) throw new InvalidResponse(`its version is HTTP/${httpVersion}`);
   if (statusCode < 200) throw new InvalidResponse(`its status is ${statusCode}`);
   if (!REASON.test(statusMessage)) throw new InvalidResponse('its reason phrase has control characters');
+  if (rawHeaders.length >= 2 * READ_HEADERS)
+    throw new InvalidResponse(`it has ${READ_HEADERS} headers or more`);
   const coding = headers['transfer-encoding'];
   // The client would have to undo any other coding in the sandbox's framing, which is not forwarded.
   if (coding !== undefined && coding.trim().toLowerCase() !== 'chunked')

@@ -6,7 +6,7 @@ import { InvalidResponse } from './response-checks.ts';
 const PROBE_AFTER_MS = 30_000;
 const CONNECT_TIMEOUT_MS = 10_000;
 /** The most bytes before the head of a response is complete, provisional responses included. */
-const HEAD_LIMIT = 64 * 1024;
+export const HEAD_LIMIT = 64 * 1024;
 
 /** A request whose response has not begun, and the connection's byte count at which its response will begin. */
 interface Pending {
@@ -48,7 +48,7 @@ export class UpstreamConnections {
   #open(socket: Socket, outgoing: ClientRequest): Pending {
     // Without a listener, an error while the connection returns to the pool would be uncaught.
     socket.on('error', () => {});
-    // So that a vanished sandbox is noticed, even while a stream has nothing to send.
+    // TCP notices a vanished sandbox, even while a stream has nothing to send.
     socket.setKeepAlive(true, PROBE_AFTER_MS);
     if (socket.connecting) limitConnect(socket, outgoing);
     const pending: Pending = { request: outgoing, start: 0 };

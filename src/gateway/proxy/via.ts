@@ -15,7 +15,7 @@ export class Via {
 
   /** The name of this gateway in requests to a sandbox. */
   pseudonymFor(sandboxId: string): string {
-    // One call, without an object to collect. Truncated, the digest allows no length-extension attack.
+    // A truncated digest allows no length-extension attack.
     return `envd-${hash('sha256', `${this.#key}:${sandboxId}`).slice(0, 32)}`;
   }
 }

@@ -63,7 +63,7 @@ async function askOne(url: string, tell: Witnesses['tell']): Promise<WitnessAnsw
     disableOfflineQueue: true,
     socket: { connectTimeout: LIMIT_MS, socketTimeout: LIMIT_MS, reconnectStrategy: false },
   });
-  // Told by the promises, too.
+  // The promises tell the same error; without a listener it would be uncaught.
   client.on('error', () => {});
   try {
     await client.connect();

@@ -1,6 +1,25 @@
+/** Notes whether a record has changed since a moment. */
+export interface FollowedRecord extends Disposable {
+  readonly hasChanged: boolean;
+}
+
 /** Wakes those who wait for the record of a sandbox to change. */
 export class Changes {
   readonly #waiting = new Map<string, Set<() => void>>();
+
+  /** Follows a record until the result is disposed of. */
+  follow(id: string): FollowedRecord {
+    let hasChanged = false;
+    const forget = this.#add(id, () => {
+      hasChanged = true;
+    });
+    return {
+      get hasChanged() {
+        return hasChanged;
+      },
+      [Symbol.dispose]: forget,
+    };
+  }
 
   /** To be called after each change of a record; null: any may have changed. */
   announce(id: string | null): void {
@@ -13,13 +32,21 @@ export class Changes {
   next(id: string, ms: number): { readonly changed: Promise<void>; forget(): void } {
     const { promise: changed, resolve: wake } = Promise.withResolvers<void>();
     const timer = setTimeout(wake, ms);
-    const waiting = this.#waiting.get(id) ?? new Set();
-    this.#waiting.set(id, waiting.add(wake));
+    const remove = this.#add(id, wake);
     const forget = () => {
       clearTimeout(timer);
+      remove();
+    };
+    return { changed, forget };
+  }
+
+  /** Returns a function that removes `wake`. */
+  #add(id: string, wake: () => void): () => void {
+    const waiting = this.#waiting.get(id) ?? new Set();
+    this.#waiting.set(id, waiting.add(wake));
+    return () => {
       waiting.delete(wake);
       if (waiting.size === 0 && this.#waiting.get(id) === waiting) this.#waiting.delete(id);
     };
-    return { changed, forget };
   }
 }

@@ -23,7 +23,7 @@ async function tellOwner(ask: Ask, url: string): Promise<WitnessAnswer> {
   const [, , owner] = ranges.find(([first, last]) => first <= slot && slot <= last) ?? [];
   if (!owner) throw new Error(`no node has the slot ${slot} of the registry`);
   const [host, port] = owner;
-  // Without a host of its own it is where it was asked.
+  // A node that names no host is the one that was asked.
   return { address: [host || new URL(url).hostname, String(port)], isSettled: /cluster_state:ok/.test(info) };
 }
 

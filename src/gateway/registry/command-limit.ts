@@ -20,7 +20,7 @@ export class CommandLimit {
       const settled = () => {
         this.#overdue--;
       };
-      // Answered after all, or the connection was closed.
+      // The command was answered after all, or its connection was closed.
       answer.then(settled, settled);
       return silent();
     });

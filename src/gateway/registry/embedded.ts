@@ -68,7 +68,7 @@ export class EmbeddedStore implements Store {
   private constructor(database: DatabaseSync, log: FileHandle) {
     this.#database = database;
     this.#log = log;
-    // In the thread pool.
+    // datasync() runs in the thread pool, so it does not block the event loop.
     this.#sync = new GroupSync(() => log.datasync());
     const table = 'sandboxes';
     this.#read = database.prepare(`SELECT version, record FROM ${table} WHERE id = ?`);
@@ -111,7 +111,7 @@ export class EmbeddedStore implements Store {
     try {
       await restrictFiles(path);
       database = new DatabaseSync(path);
-      // Exclusive: two gateways on one file would both expire the same sandboxes.
+      // Two gateways on one file would both expire the same sandboxes, so the lock is exclusive.
       database.exec(
         'PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL',
       );
@@ -128,6 +128,10 @@ export class EmbeddedStore implements Store {
         cause: error,
       });
     }
+  }
+
+  async check(): Promise<void> {
+    this.#read.get('');
   }
 
   async watch(onChange: OnChange): Promise<void> {

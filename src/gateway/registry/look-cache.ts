@@ -131,7 +131,7 @@ export class LookCache implements Disposable {
       await this.#source.beat();
       this.#told(askedAt);
     } catch {
-      // What is kept no longer counts soon, and requests are told why.
+      // Without a beat, what is kept soon counts no longer, and the next request is told why.
     }
   }
 
@@ -145,7 +145,7 @@ export class LookCache implements Disposable {
 }
 
 function keep<T>(map: Map<string, Kept<T>>, key: string, kept: Kept<T>): void {
-  // The oldest one goes: it has been kept longest, since what is read again is added again.
+  // The first key of the map is the oldest, because what is read again is added again.
   const [oldest] = map.size >= MOST ? map.keys() : [];
   if (oldest !== undefined) map.delete(oldest);
   map.delete(key);

@@ -12,7 +12,7 @@ export function makeClient(url: string) {
   return createClient({
     url,
     scripts: SCRIPTS,
-    // Replies and messages come in one order, on one connection.
+    // With RESP 3, replies and messages come on one connection, in one order.
     RESP: 3,
     disableOfflineQueue: true,
     pingInterval: SILENT_MS / 2,
@@ -30,7 +30,7 @@ export function checkServer(info: string, isCluster: boolean): void {
     refuse(`it is Redis ${version}, and version ${OLDEST_MAJOR} or later is needed`);
   if (mode === 'sentinel') refuse('it is a Sentinel, which --redis-sentinels is for');
   if (mode === 'cluster' && !isCluster) refuse('it is a node of a cluster, which --redis-cluster is for');
-  // It would remove records of sandboxes when its memory is full.
+  // With any other policy Redis would remove records of sandboxes when its memory is full.
   if (Number(read('maxmemory')) > 0 && read('maxmemory_policy') !== 'noeviction')
     refuse(`its maxmemory-policy is ${read('maxmemory_policy')}, and must be noeviction`);
   if (role === 'slave') throw new EnvdError('unavailable', 'the server of the registry is a replica');

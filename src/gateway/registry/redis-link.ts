@@ -13,8 +13,6 @@ const LONGEST_RETRY_MS = 2000;
 
 /** Of replies: it is a replica; another node of the cluster has the registry. */
 const ELSEWHERE: readonly string[] = ['READONLY', 'MOVED'];
-/** `min-replicas-to-write` are not there; the cluster misses nodes, or moves the registry. */
-const UNREADY: readonly string[] = ['NOREPLICAS', 'CLUSTERDOWN', 'ASK', 'TRYAGAIN'];
 
 /** The user or the password of the URL is wrong, or may not do what a gateway does. */
 const FORBIDDEN: readonly string[] = ['NOAUTH', 'WRONGPASS', 'NOPERM'];
@@ -85,9 +83,8 @@ export class RedisLink implements Disposable {
     } catch (error) {
       const code = codeOf(messageOf(error));
       if (ELSEWHERE.includes(code)) this.#lose(connection, error);
-      const isReply = error instanceof ErrorReply && ![...ELSEWHERE, ...UNREADY].includes(code);
-      const isOwn = error instanceof EnvdError || isReply;
-      throw isOwn ? error : unreachable(error);
+      if (error instanceof EnvdError) throw error;
+      throw error instanceof ErrorReply && !ELSEWHERE.includes(code) ? refused(error) : unreachable(error);
     }
   }
 
@@ -111,7 +108,7 @@ export class RedisLink implements Disposable {
 
   async #connect(): Promise<void> {
     const connection = makeConnection(await this.#server.locate(), this.#server);
-    // Of a client that nothing is asked yet, too.
+    // A client may fail before it is asked anything; without a listener the error would be uncaught.
     const { promise: lost, reject } = Promise.withResolvers<never>();
     for (const client of connection.clients) {
       client.on('error', (error) => {
@@ -171,6 +168,13 @@ function unreachable(cause?: unknown): EnvdError {
   return new EnvdError('unavailable', 'the registry cannot be reached', { cause });
 }
 
+/** The server has answered, but does not do what it was asked: it is full, it starts, it misses replicas or nodes. */
+function refused(reply: ErrorReply): EnvdError {
+  return new EnvdError('unavailable', `the registry refuses what it was asked: ${messageOf(reply)}`, {
+    cause: reply,
+  });
+}
+
 function makeConnection(url: string, server: Server): Connection {
   const client = makeClient(url);
   const waiting = server.replicas > 0 ? makeClient(url) : null;
@@ -179,7 +183,7 @@ function makeConnection(url: string, server: Server): Connection {
     clients: waiting ? [client, waiting] : [client],
     replication: waiting && new Replication(waiting, server.replicas, server.isCluster),
     [Symbol.dispose]() {
-      // It throws when it is closed already.
+      // destroy() throws for a client that is closed already.
       for (const each of this.clients) if (each.isOpen) each.destroy();
     },
   };

@@ -3,7 +3,7 @@ import type { Logger } from 'pino';
 import { dueAt, PHASES, type Phase, readRecord, type Sandbox } from '../leases/sandbox.ts';
 import { LookCache } from './look-cache.ts';
 import { type OnMessage, RedisLink, type Server } from './redis-link.ts';
-import { fieldsOf, KEYS, SHARED_KEY } from './redis-scripts.ts';
+import { BARRIER, fieldsOf, KEYS, SHARED_KEY } from './redis-scripts.ts';
 import type { Due, OnChange, PageQuery, ReadRecord, RecordPage, Store, Stored } from './registry.ts';
 
 /** How many records are entered in the lists at a time, so that other commands come between. */
@@ -68,6 +68,11 @@ export class RedisStore implements Store {
     }
   }
 
+  /** Writes, because a server whose disk or memory is full still answers reads. */
+  async check(): Promise<void> {
+    await this.#link.run((client) => client.set(BARRIER, ''));
+  }
+
   async key(): Promise<string> {
     const made = randomBytes(32).toString('hex');
     const options = { condition: 'NX', GET: true } as const;
@@ -92,7 +97,7 @@ export class RedisStore implements Store {
       const written = await this.#link.write((client) => client.writeRecord(KEYS.record(id), values));
       return written !== '' && (written === version || this.#link.distrust());
     } finally {
-      // Here it counts with the answer to the operation, also when the write was done and nobody heard of it.
+      // On this gateway a change counts at once. A write that failed may have been done, too.
       this.#cache.forget(id);
       if (sandbox) this.#cache.forgetPort(sandbox.port);
     }

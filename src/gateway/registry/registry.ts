@@ -2,7 +2,7 @@ import { untilAborted } from '../../base/abort.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
 import type { Phase, Sandbox } from '../leases/sandbox.ts';
 import { date } from '../leases/transitions.ts';
-import { Changes } from './changes.ts';
+import { Changes, type FollowedRecord } from './changes.ts';
 
 /** A record and its version, which changes with every write. */
 export interface Stored {
@@ -64,6 +64,8 @@ export type OnChange = (id: string | null) => void;
 export interface Store extends AsyncDisposable {
   /** Whether no other gateway can open it at the same time. */
   readonly exclusive: boolean;
+  /** Throws when records cannot be read or written now. */
+  check(): Promise<void>;
   /** Calls `onChange` after each change from now on. */
   watch(onChange: OnChange): Promise<void>;
   /** A random key that all gateways of this registry share; the first one makes it. */
@@ -113,6 +115,11 @@ export class Registry {
     this.#store = store;
   }
 
+  /** Throws when records cannot be read or written now. */
+  check(): Promise<void> {
+    return this.#store.check();
+  }
+
   async find(id: string): Promise<ReadRecord> {
     const { stored, now } = await this.#store.read(id);
     return { sandbox: stored?.sandbox ?? null, now };
@@ -141,6 +148,11 @@ export class Registry {
       if (sandbox === stored.sandbox) return sandbox;
       if (await this.#store.write(id, sandbox, stored.version)) return sandbox;
     }
+  }
+
+  /** Notes from now on whether any gateway changes a record, as far as that is announced. Call `watch` before. */
+  follow(id: string): FollowedRecord {
+    return this.#changes.follow(id);
   }
 
   watch(onChange: OnChange): Promise<void> {

@@ -46,7 +46,7 @@ export class Replication {
       if (reached < this.#least)
         refuse(`${reached} of ${this.#least} replicas have it after ${LIMIT_MS / 1000} s`);
       const isLate = reached < Math.min(wanted, connected);
-      // One that hangs would hold up every change until the server gives it up, a minute later.
+      // A replica that hangs would hold up every change until the server gives it up, a minute later.
       if (isLate) this.#lenientUntil = monotonicMs() + LENIENT_MS;
       const isLenient = monotonicMs() < this.#lenientUntil;
       this.#wanted = Math.max(this.#least, isLenient ? Math.min(reached, connected) : connected);

@@ -30,7 +30,7 @@ export function refuse(
     sandboxID === undefined ? errorBody(code, message) : JSON.stringify({ sandboxID, message, code });
   passOnIds(response.req, response);
   if (retryAfter !== undefined) response.setHeader('retry-after', retryAfter);
-  // The reason phrase may be the sandbox's, too.
+  // Without its own phrase the answer would have the sandbox's.
   response.writeHead(code, STATUS_CODES[code], { ...OWN_HEADERS, 'content-length': Buffer.byteLength(body) });
   response.end(body);
 }

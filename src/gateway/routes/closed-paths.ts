@@ -5,7 +5,7 @@ const CLOSED = new Set(['/init', '/freeze', '/unfreeze', '/collapse', '/fsfreeze
 export function originForm(target: string): string | null {
   if (target.startsWith('/')) return target;
   const url = /^https?:\/\//i.test(target) ? URL.parse(target) : null;
-  // Otherwise unchanged: URL.parse() would resolve dots and encode characters.
+  // The rest stays as it is, whereas URL.parse() would resolve dots and encode characters.
   return url ? target.replace(/^https?:\/\/[^/?#]*/i, '').replace(/^(?!\/)/, '/') : null;
 }
 

@@ -53,7 +53,7 @@ export function upgradeFrom(request: IncomingMessage, socket: Socket, head: Buff
     refuse(told, sandboxID) {
       if (!response.socket) response.assignSocket(socket);
       refuse(response, told, sandboxID);
-      // At once, so that httpxy sees the socket as ended and does not write to it.
+      // The socket ends at once, so that httpxy does not write to it.
       socket.destroySoon();
     },
     forward(proxy, to, onFailure) {

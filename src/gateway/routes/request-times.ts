@@ -23,7 +23,7 @@ export class RequestTimes {
 }
 
 function histogram(name: string, help: string, buckets: number[]): Histogram<'phase'> {
-  // In none of prom-client's registries: each rendering has its own.
+  // Each rendering has a registry of its own, so the histogram is registered in none.
   const labelNames = ['phase'] as const;
   return new Histogram({ name, help: `${help}, by phase.`, labelNames, buckets, registers: [] });
 }

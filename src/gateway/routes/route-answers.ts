@@ -79,7 +79,7 @@ export class RouteAnswers {
     return {
       ...(isKept ? kept : common),
       'x-route-to': authority,
-      // The name that Envoy's clusters of type ORIGINAL_DST read.
+      // Envoy's clusters of type ORIGINAL_DST read this header.
       'x-envoy-original-dst-host': authority,
       'x-route-via': [headers.via, `${httpVersion} ${to.pseudonym}`].filter(Boolean).join(', '),
       ...(key !== undefined && { 'x-route-api-key': key }),

@@ -3,14 +3,14 @@ import { monotonicMs } from '../../base/monotonic.ts';
 import type { Addresses } from '../access/addresses.ts';
 import type { Caller } from '../access/keys.ts';
 import type { Rate, TooMany } from '../access/rates.ts';
-import { isReachable, type Sandbox } from '../leases/sandbox.ts';
+import { DAEMON_PORT, isReachable, type Sandbox } from '../leases/sandbox.ts';
 import type { Upstream } from '../proxy/proxy.ts';
 import { hasPassed, type Via } from '../proxy/via.ts';
 import type { Registry } from '../registry/registry.ts';
 import type { RefusalAnswer } from './answers.ts';
 import { closedOperation, originForm } from './closed-paths.ts';
 import { type FoundPhase, foundPhase, type RequestTimes } from './request-times.ts';
-import { DAEMON_PORT, type Target } from './target.ts';
+import type { Target } from './target.ts';
 
 /** How requests for sandboxes ended: the labels of a metric. */
 export const RESULTS = [
@@ -19,8 +19,10 @@ export const RESULTS = [
 ];
 export type Result = (typeof RESULTS)[number];
 
-/** A decision that took longer is taken again, in ms. */
+/** A decision that took longer is made once more, because keys and names may have changed meanwhile; in ms. */
 const WAITED_MS = 20;
+/** A request is refused after so many decisions: its sandbox changes faster than it can be reached. */
+const MOST_DECISIONS = 8;
 
 /** What a request asks for. */
 export interface Question {
@@ -40,6 +42,11 @@ export interface Resumer {
   isFor(sandbox: Sandbox): boolean;
   /** Resolves when the sandbox runs. Throws an error with the status of the response. */
   run(sandbox: Sandbox, signal: AbortSignal): Promise<Sandbox>;
+}
+
+/** Records that sandboxes are used. */
+export interface UseRecorder {
+  note(sandbox: Sandbox): void;
 }
 
 /** Where a request goes. */
@@ -71,6 +78,7 @@ export interface RouteParts {
   readonly via: Via;
   readonly addresses: Addresses;
   readonly resumes: Resumer;
+  readonly activity: UseRecorder;
   readonly rates: { readonly clients: Rate; readonly sandboxes: Rate };
   readonly times: RequestTimes;
   /** Whether only callers with a key reach sandboxes. */
@@ -88,12 +96,28 @@ export class RouteFinder {
   /** Throws when the registry cannot be reached. */
   async find(question: Question): Promise<Decision> {
     const started = monotonicMs();
-    let decision = await this.#decide(question);
-    // Meanwhile the sandbox, its owner, its address or the key may be others. What was waited for is there now.
-    if (!isRefusal(decision) && monotonicMs() - started > WAITED_MS)
-      decision = { ...(await this.#decide(question, 'again')), phase: decision.phase };
+    const decision = await this.#decideLast(question);
     this.#parts.times.routes.observe({ phase: decision.phase }, (monotonicMs() - started) / 1000);
     return decision;
+  }
+
+  /**
+   * Decides until nothing has changed during the decision. A sandbox that was removed while its name was looked up would otherwise get
+   * the request at an address that may be another one's by now.
+   */
+  async #decideLast(question: Question): Promise<Decision> {
+    const { id } = question.target;
+    let first: Decision | undefined;
+    for (let count = 0; count < MOST_DECISIONS; count++) {
+      using record = this.#parts.registry.follow(id);
+      const started = monotonicMs();
+      const decision = await this.#decide(question, first && 'again');
+      first ??= decision;
+      const isLate = count === 0 && monotonicMs() - started > WAITED_MS;
+      if (isRefusal(decision) || !(isLate || record.hasChanged)) return { ...decision, phase: first.phase };
+    }
+    const message = `sandbox '${id}' has changed during each of ${MOST_DECISIONS} attempts to reach it: try again later`;
+    return { ...refuse('busy', 503, message), phase: first?.phase ?? 'unknown' };
   }
 
   async #decide(question: Question, isAgain?: 'again'): Promise<Decision> {
@@ -136,7 +160,7 @@ export class RouteFinder {
     const mustWait = route.leftMs === 0;
     if (mustWait && !this.#parts.resumes.isFor(sandbox))
       return refuse('expired', 502, describeAbsence(sandbox));
-    // Checked before a sandbox is resumed, so that a refused request does not wake it.
+    // The port is checked before a sandbox is resumed, so that a refused request does not wake it.
     const refusal =
       (await this.#refusePort(sandbox, question, route.path)) ??
       (isAgain ? null : limited(this.#parts.rates.sandboxes.take(sandbox.id)));
@@ -187,6 +211,7 @@ export class RouteFinder {
     try {
       const address = await this.#parts.addresses.resolve(sandbox.address);
       const { id: sandboxId, incarnation, owner } = sandbox;
+      this.#parts.activity.note(sandbox);
       return { sandboxId, incarnation, address, port, party: owner ?? sandboxId, ...rest };
     } catch (error) {
       const message = `sandbox '${sandbox.id}' cannot be reached on port ${target.port}: ${messageOf(error)}`;
@@ -224,5 +249,6 @@ function describeLoop(id: string): string {
 }
 
 function describeAbsence({ id, phase }: Sandbox): string {
+  if (phase === 'creating') return `sandbox '${id}' is still being created`;
   return phase === 'paused' ? `sandbox '${id}' is paused` : `sandbox '${id}' has expired`;
 }

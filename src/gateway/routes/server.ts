@@ -19,7 +19,7 @@ class ConnectionContext {
 
   /** Call it before the server accepts connections. */
   follow(server: Server): void {
-    // Before the server's own listener, which makes the parser. The context ends with the event of the kernel.
+    // The server's own listener, which makes the parser, must run in the context. That ends with the event of the kernel.
     server.prependListener('connection', (socket: Socket) => this.#current.enterWith(socket));
   }
 
@@ -31,6 +31,11 @@ class ConnectionContext {
   }
 }
 
+/**
+ * The most bytes of a request's head. A sandbox usually takes 16 KiB, but what a proxy in front asks has the whole head of the request
+ * and its target again.
+ */
+const HEAD_BYTES = 40 * 1024;
 /** The time for a request's head to be complete, in ms. */
 const HEAD_TIMEOUT_MS = 20_000;
 const CHECK_MS = 5000;
@@ -48,7 +53,7 @@ const STARTING: RefusalAnswer = {
   message: 'the gateway starts: its registry is not there yet',
   retryAfter: 1,
 };
-/** Of a gateway that is not composed yet. */
+/** Answers while the registry is not there yet. */
 const REFUSING: Handler = {
   request: (request, response) => requestFrom(request, response).refuse(STARTING),
   upgrade: (request, socket, head) => upgradeFrom(request, socket, head)?.refuse(STARTING),
@@ -65,8 +70,9 @@ export class Front {
   constructor(maxConnections: number) {
     this.server = createServer({
       keepAliveTimeout: KEEP_ALIVE_MS,
+      maxHeaderSize: HEAD_BYTES,
       requestTimeout: 0,
-      // Without this, Node takes the limit of the whole request, which is none.
+      // Without this limit Node takes that of the whole request, which is none.
       headersTimeout: HEAD_TIMEOUT_MS,
       connectionsCheckingInterval: CHECK_MS,
       requireHostHeader: false,
@@ -75,7 +81,7 @@ export class Front {
       shouldUpgradeCallback: isWebSocket,
     });
     this.#context.follow(this.server);
-    const connections = new Connections(maxConnections);
+    const connections = new Connections(maxConnections, HEAD_BYTES);
     connections.attach(this.server, (request, response) => this.#onRequest(request, response));
     this.server.on('upgrade', (request, stream, head) => {
       const socket = stream as Socket;

@@ -1,9 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { EnvdError } from '../../base/errors.ts';
+import { DAEMON_PORT } from '../leases/sandbox.ts';
 import { readName } from './names.ts';
-
-/** The port by which clients address the daemon of any sandbox. */
-export const DAEMON_PORT = 49983;
 
 /** An id that needs no quoting in a URL, a header or a file name. */
 export const SANDBOX_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;

@@ -494,6 +494,523 @@ export declare type RemoveWatcherResponse = Message<"filesystem.RemoveWatcherRes
 export declare const RemoveWatcherResponseSchema: GenMessage<RemoveWatcherResponse>;
 
 /**
+ * @generated from message filesystem.FindRequest
+ */
+export declare type FindRequest = Message<"filesystem.FindRequest"> & {
+  /**
+   * A directory, or a file.
+   *
+   * @generated from field: string path = 1;
+   */
+  path: string;
+
+  /**
+   * Globs as in .gitignore, relative to the path: `*.ts` at any depth, `!*.test.ts` takes some out again. Empty: all.
+   *
+   * @generated from field: repeated string name = 2;
+   */
+  name: string[];
+
+  /**
+   * Text that files must contain. Empty: entries are found by name alone.
+   *
+   * @generated from field: string content = 3;
+   */
+  content: string;
+
+  /**
+   * `content` is a regular expression of JavaScript (flags g and m).
+   *
+   * @generated from field: bool regex = 4;
+   */
+  regex: boolean;
+
+  /**
+   * @generated from field: bool ignore_case = 5;
+   */
+  ignoreCase: boolean;
+
+  /**
+   * Leave out .git and what the .gitignore files say, those of the directories above in the same repository too.
+   *
+   * @generated from field: bool gitignore = 6;
+   */
+  gitignore: boolean;
+
+  /**
+   * Lines before and after each one that matches: at most 20.
+   *
+   * @generated from field: uint32 context = 7;
+   */
+  context: number;
+
+  /**
+   * The most results: at most 100,000. 0: 10,000.
+   *
+   * @generated from field: uint32 max_results = 8;
+   */
+  maxResults: number;
+
+  /**
+   * Larger files are left out: at most 64 MiB. 0: 16 MiB.
+   *
+   * @generated from field: uint32 max_file_bytes = 9;
+   */
+  maxFileBytes: number;
+};
+
+/**
+ * Describes the message filesystem.FindRequest.
+ * Use `create(FindRequestSchema)` to create a new message.
+ */
+export declare const FindRequestSchema: GenMessage<FindRequest>;
+
+/**
+ * @generated from message filesystem.FindResponse
+ */
+export declare type FindResponse = Message<"filesystem.FindResponse"> & {
+  /**
+   * @generated from oneof filesystem.FindResponse.event
+   */
+  event: {
+    /**
+     * @generated from field: filesystem.FindResponse.FoundEvent found = 1;
+     */
+    value: FindResponse_FoundEvent;
+    case: "found";
+  } | {
+    /**
+     * @generated from field: filesystem.FindResponse.EndEvent end = 2;
+     */
+    value: FindResponse_EndEvent;
+    case: "end";
+  } | {
+    /**
+     * @generated from field: filesystem.FindResponse.KeepAlive keepalive = 3;
+     */
+    value: FindResponse_KeepAlive;
+    case: "keepalive";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message filesystem.FindResponse.
+ * Use `create(FindResponseSchema)` to create a new message.
+ */
+export declare const FindResponseSchema: GenMessage<FindResponse>;
+
+/**
+ * An entry or, in a search for content, the first match in a line of a file.
+ *
+ * @generated from message filesystem.FindResponse.FoundEvent
+ */
+export declare type FindResponse_FoundEvent = Message<"filesystem.FindResponse.FoundEvent"> & {
+  /**
+   * @generated from field: string path = 1;
+   */
+  path: string;
+
+  /**
+   * @generated from field: filesystem.FileType type = 2;
+   */
+  type: FileType;
+
+  /**
+   * In bytes.
+   *
+   * @generated from field: int64 size = 3;
+   */
+  size: bigint;
+
+  /**
+   * From 1 on. 0: the entry itself.
+   *
+   * @generated from field: uint32 line = 4;
+   */
+  line: number;
+
+  /**
+   * Of the first character that matches, from 1 on, in UTF-16 units as in JavaScript.
+   *
+   * @generated from field: uint32 column = 5;
+   */
+  column: number;
+
+  /**
+   * The line, of a long one 1,000 characters around the match.
+   *
+   * @generated from field: string text = 6;
+   */
+  text: string;
+
+  /**
+   * @generated from field: repeated string before = 7;
+   */
+  before: string[];
+
+  /**
+   * @generated from field: repeated string after = 8;
+   */
+  after: string[];
+};
+
+/**
+ * Describes the message filesystem.FindResponse.FoundEvent.
+ * Use `create(FindResponse_FoundEventSchema)` to create a new message.
+ */
+export declare const FindResponse_FoundEventSchema: GenMessage<FindResponse_FoundEvent>;
+
+/**
+ * The last event.
+ *
+ * @generated from message filesystem.FindResponse.EndEvent
+ */
+export declare type FindResponse_EndEvent = Message<"filesystem.FindResponse.EndEvent"> & {
+  /**
+   * How many results there were.
+   *
+   * @generated from field: uint32 results = 1;
+   */
+  results: number;
+
+  /**
+   * There are more than `max_results`.
+   *
+   * @generated from field: bool truncated = 2;
+   */
+  truncated: boolean;
+
+  /**
+   * Files whose content was searched.
+   *
+   * @generated from field: uint32 searched = 3;
+   */
+  searched: number;
+
+  /**
+   * Files that were left out because they are binary, or too large.
+   *
+   * @generated from field: uint32 skipped = 4;
+   */
+  skipped: number;
+
+  /**
+   * Files and directories that could not be read.
+   *
+   * @generated from field: uint32 unreadable = 5;
+   */
+  unreadable: number;
+};
+
+/**
+ * Describes the message filesystem.FindResponse.EndEvent.
+ * Use `create(FindResponse_EndEventSchema)` to create a new message.
+ */
+export declare const FindResponse_EndEventSchema: GenMessage<FindResponse_EndEvent>;
+
+/**
+ * @generated from message filesystem.FindResponse.KeepAlive
+ */
+export declare type FindResponse_KeepAlive = Message<"filesystem.FindResponse.KeepAlive"> & {
+};
+
+/**
+ * Describes the message filesystem.FindResponse.KeepAlive.
+ * Use `create(FindResponse_KeepAliveSchema)` to create a new message.
+ */
+export declare const FindResponse_KeepAliveSchema: GenMessage<FindResponse_KeepAlive>;
+
+/**
+ * @generated from message filesystem.ReplaceRequest
+ */
+export declare type ReplaceRequest = Message<"filesystem.ReplaceRequest"> & {
+  /**
+   * As in FindRequest.
+   *
+   * @generated from field: string path = 1;
+   */
+  path: string;
+
+  /**
+   * @generated from field: repeated string name = 2;
+   */
+  name: string[];
+
+  /**
+   * @generated from field: string content = 3;
+   */
+  content: string;
+
+  /**
+   * @generated from field: bool regex = 4;
+   */
+  regex: boolean;
+
+  /**
+   * @generated from field: bool ignore_case = 5;
+   */
+  ignoreCase: boolean;
+
+  /**
+   * @generated from field: bool gitignore = 6;
+   */
+  gitignore: boolean;
+
+  /**
+   * @generated from field: uint32 max_file_bytes = 7;
+   */
+  maxFileBytes: number;
+
+  /**
+   * Of a regular expression `$1`, `$<name>` and `$&` stand for what has matched, as in JavaScript. Otherwise as it is.
+   *
+   * @generated from field: string replacement = 8;
+   */
+  replacement: string;
+
+  /**
+   * Nothing is changed unless there are as many matches in all files together.
+   *
+   * @generated from field: optional uint32 expected_count = 9;
+   */
+  expectedCount?: number | undefined;
+
+  /**
+   * Change nothing, and return the changes as a unified diff.
+   *
+   * @generated from field: bool dry_run = 10;
+   */
+  dryRun: boolean;
+};
+
+/**
+ * Describes the message filesystem.ReplaceRequest.
+ * Use `create(ReplaceRequestSchema)` to create a new message.
+ */
+export declare const ReplaceRequestSchema: GenMessage<ReplaceRequest>;
+
+/**
+ * @generated from message filesystem.ReplaceResponse
+ */
+export declare type ReplaceResponse = Message<"filesystem.ReplaceResponse"> & {
+  /**
+   * @generated from field: repeated filesystem.ReplaceResponse.ChangedFile files = 1;
+   */
+  files: ReplaceResponse_ChangedFile[];
+
+  /**
+   * Of all files.
+   *
+   * @generated from field: uint32 count = 2;
+   */
+  count: number;
+
+  /**
+   * Files that were left out because they are binary, or too large.
+   *
+   * @generated from field: uint32 skipped = 3;
+   */
+  skipped: number;
+
+  /**
+   * Files and directories that could not be read.
+   *
+   * @generated from field: uint32 unreadable = 4;
+   */
+  unreadable: number;
+};
+
+/**
+ * Describes the message filesystem.ReplaceResponse.
+ * Use `create(ReplaceResponseSchema)` to create a new message.
+ */
+export declare const ReplaceResponseSchema: GenMessage<ReplaceResponse>;
+
+/**
+ * @generated from message filesystem.ReplaceResponse.ChangedFile
+ */
+export declare type ReplaceResponse_ChangedFile = Message<"filesystem.ReplaceResponse.ChangedFile"> & {
+  /**
+   * @generated from field: string path = 1;
+   */
+  path: string;
+
+  /**
+   * How many matches were replaced.
+   *
+   * @generated from field: uint32 count = 2;
+   */
+  count: number;
+
+  /**
+   * In a dry run: the unified diff of the file.
+   *
+   * @generated from field: string diff = 3;
+   */
+  diff: string;
+};
+
+/**
+ * Describes the message filesystem.ReplaceResponse.ChangedFile.
+ * Use `create(ReplaceResponse_ChangedFileSchema)` to create a new message.
+ */
+export declare const ReplaceResponse_ChangedFileSchema: GenMessage<ReplaceResponse_ChangedFile>;
+
+/**
+ * @generated from message filesystem.SetAttributesRequest
+ */
+export declare type SetAttributesRequest = Message<"filesystem.SetAttributesRequest"> & {
+  /**
+   * A symbolic link is followed.
+   *
+   * @generated from field: string path = 1;
+   */
+  path: string;
+
+  /**
+   * Permission bits in octal digits, from `000` to `1777`. Empty: as they are.
+   *
+   * @generated from field: string mode = 2;
+   */
+  mode: string;
+
+  /**
+   * A name or a number. Empty: as it is.
+   *
+   * @generated from field: string owner = 3;
+   */
+  owner: string;
+
+  /**
+   * @generated from field: string group = 4;
+   */
+  group: string;
+
+  /**
+   * Absent: as it is.
+   *
+   * @generated from field: google.protobuf.Timestamp modified_time = 5;
+   */
+  modifiedTime?: Timestamp | undefined;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp accessed_time = 6;
+   */
+  accessedTime?: Timestamp | undefined;
+
+  /**
+   * Make an empty file if nothing is there, and set the times that are absent to now.
+   *
+   * @generated from field: bool touch = 7;
+   */
+  touch: boolean;
+};
+
+/**
+ * Describes the message filesystem.SetAttributesRequest.
+ * Use `create(SetAttributesRequestSchema)` to create a new message.
+ */
+export declare const SetAttributesRequestSchema: GenMessage<SetAttributesRequest>;
+
+/**
+ * @generated from message filesystem.SetAttributesResponse
+ */
+export declare type SetAttributesResponse = Message<"filesystem.SetAttributesResponse"> & {
+  /**
+   * @generated from field: filesystem.EntryInfo entry = 1;
+   */
+  entry?: EntryInfo | undefined;
+};
+
+/**
+ * Describes the message filesystem.SetAttributesResponse.
+ * Use `create(SetAttributesResponseSchema)` to create a new message.
+ */
+export declare const SetAttributesResponseSchema: GenMessage<SetAttributesResponse>;
+
+/**
+ * @generated from message filesystem.LinkRequest
+ */
+export declare type LinkRequest = Message<"filesystem.LinkRequest"> & {
+  /**
+   * What the link leads to, as it is.
+   *
+   * @generated from field: string target = 1;
+   */
+  target: string;
+
+  /**
+   * The link. Its missing parents are made.
+   *
+   * @generated from field: string path = 2;
+   */
+  path: string;
+};
+
+/**
+ * Describes the message filesystem.LinkRequest.
+ * Use `create(LinkRequestSchema)` to create a new message.
+ */
+export declare const LinkRequestSchema: GenMessage<LinkRequest>;
+
+/**
+ * @generated from message filesystem.LinkResponse
+ */
+export declare type LinkResponse = Message<"filesystem.LinkResponse"> & {
+  /**
+   * @generated from field: filesystem.EntryInfo entry = 1;
+   */
+  entry?: EntryInfo | undefined;
+};
+
+/**
+ * Describes the message filesystem.LinkResponse.
+ * Use `create(LinkResponseSchema)` to create a new message.
+ */
+export declare const LinkResponseSchema: GenMessage<LinkResponse>;
+
+/**
+ * @generated from message filesystem.CopyRequest
+ */
+export declare type CopyRequest = Message<"filesystem.CopyRequest"> & {
+  /**
+   * A symbolic link is copied itself.
+   *
+   * @generated from field: string source = 1;
+   */
+  source: string;
+
+  /**
+   * Its missing parents are made. A file or an empty directory is replaced, as Move does.
+   *
+   * @generated from field: string destination = 2;
+   */
+  destination: string;
+};
+
+/**
+ * Describes the message filesystem.CopyRequest.
+ * Use `create(CopyRequestSchema)` to create a new message.
+ */
+export declare const CopyRequestSchema: GenMessage<CopyRequest>;
+
+/**
+ * @generated from message filesystem.CopyResponse
+ */
+export declare type CopyResponse = Message<"filesystem.CopyResponse"> & {
+  /**
+   * @generated from field: filesystem.EntryInfo entry = 1;
+   */
+  entry?: EntryInfo | undefined;
+};
+
+/**
+ * Describes the message filesystem.CopyResponse.
+ * Use `create(CopyResponseSchema)` to create a new message.
+ */
+export declare const CopyResponseSchema: GenMessage<CopyResponse>;
+
+/**
  * @generated from enum filesystem.FileType
  */
 export enum FileType {
@@ -660,6 +1177,56 @@ export declare const Filesystem: GenService<{
     methodKind: "unary";
     input: typeof RemoveWatcherRequestSchema;
     output: typeof RemoveWatcherResponseSchema;
+  },
+  /**
+   * Find searches a tree by name and content, with the rights of the user. An extension.
+   *
+   * @generated from rpc filesystem.Filesystem.Find
+   */
+  find: {
+    methodKind: "server_streaming";
+    input: typeof FindRequestSchema;
+    output: typeof FindResponseSchema;
+  },
+  /**
+   * Replace replaces text in the files of a tree, each file at once. An extension.
+   *
+   * @generated from rpc filesystem.Filesystem.Replace
+   */
+  replace: {
+    methodKind: "unary";
+    input: typeof ReplaceRequestSchema;
+    output: typeof ReplaceResponseSchema;
+  },
+  /**
+   * SetAttributes changes mode, owner, group and times of an entry. An extension.
+   *
+   * @generated from rpc filesystem.Filesystem.SetAttributes
+   */
+  setAttributes: {
+    methodKind: "unary";
+    input: typeof SetAttributesRequestSchema;
+    output: typeof SetAttributesResponseSchema;
+  },
+  /**
+   * Link makes a symbolic link, in the place of a file or link of that name. An extension.
+   *
+   * @generated from rpc filesystem.Filesystem.Link
+   */
+  link: {
+    methodKind: "unary";
+    input: typeof LinkRequestSchema;
+    output: typeof LinkResponseSchema;
+  },
+  /**
+   * Copy copies a file or a tree, sharing blocks where the file system can. An extension.
+   *
+   * @generated from rpc filesystem.Filesystem.Copy
+   */
+  copy: {
+    methodKind: "unary";
+    input: typeof CopyRequestSchema;
+    output: typeof CopyResponseSchema;
   },
 }>;
 

@@ -89,9 +89,31 @@ export declare type ProcessConfig = Message<"process.ProcessConfig"> & {
 export declare const ProcessConfigSchema: GenMessage<ProcessConfig>;
 
 /**
+ * Extensions of extensions/usage.
+ *
  * @generated from message process.ListRequest
  */
 export declare type ListRequest = Message<"process.ListRequest"> & {
+  /**
+   * Which processes are listed.
+   *
+   * @generated from field: process.ListScope scope = 1000;
+   */
+  scope: ListScope;
+
+  /**
+   * Whether each has `usage`.
+   *
+   * @generated from field: bool usage = 1001;
+   */
+  usage: boolean;
+
+  /**
+   * With LIST_SCOPE_GUEST: only processes with a larger pid; see ListResponse.truncated.
+   *
+   * @generated from field: uint32 after_pid = 1002;
+   */
+  afterPid: number;
 };
 
 /**
@@ -99,6 +121,63 @@ export declare type ListRequest = Message<"process.ListRequest"> & {
  * Use `create(ListRequestSchema)` to create a new message.
  */
 export declare const ListRequestSchema: GenMessage<ListRequest>;
+
+/**
+ * What a process uses. Absent: the kernel does not tell. Of a process that a client has started it counts everything below that, too;
+ * with LIST_SCOPE_GUEST each process counts alone.
+ *
+ * @generated from message process.ProcessUsage
+ */
+export declare type ProcessUsage = Message<"process.ProcessUsage"> & {
+  /**
+   * CPU time so far, in microseconds.
+   *
+   * @generated from field: uint64 user_micros = 1;
+   */
+  userMicros: bigint;
+
+  /**
+   * @generated from field: uint64 system_micros = 2;
+   */
+  systemMicros: bigint;
+
+  /**
+   * Now, and at most so far.
+   *
+   * @generated from field: optional uint64 memory_bytes = 3;
+   */
+  memoryBytes?: bigint | undefined;
+
+  /**
+   * @generated from field: optional uint64 peak_memory_bytes = 4;
+   */
+  peakMemoryBytes?: bigint | undefined;
+
+  /**
+   * Processes and threads.
+   *
+   * @generated from field: optional uint32 tasks = 5;
+   */
+  tasks?: number | undefined;
+
+  /**
+   * From and to storage, by the processes that run now and by the children that they have waited for.
+   *
+   * @generated from field: optional uint64 read_bytes = 6;
+   */
+  readBytes?: bigint | undefined;
+
+  /**
+   * @generated from field: optional uint64 written_bytes = 7;
+   */
+  writtenBytes?: bigint | undefined;
+};
+
+/**
+ * Describes the message process.ProcessUsage.
+ * Use `create(ProcessUsageSchema)` to create a new message.
+ */
+export declare const ProcessUsageSchema: GenMessage<ProcessUsage>;
 
 /**
  * @generated from message process.ProcessInfo
@@ -121,6 +200,30 @@ export declare type ProcessInfo = Message<"process.ProcessInfo"> & {
    * @generated from field: optional string tag = 3;
    */
   tag?: string | undefined;
+
+  /**
+   * Extension. On request.
+   *
+   * @generated from field: optional process.ProcessUsage usage = 1000;
+   */
+  usage?: ProcessUsage | undefined;
+
+  /**
+   * Extensions, with LIST_SCOPE_GUEST: the pid of the parent, the name of the user, and one letter as ps(1) shows it.
+   *
+   * @generated from field: optional uint32 parent = 1001;
+   */
+  parent?: number | undefined;
+
+  /**
+   * @generated from field: optional string user = 1002;
+   */
+  user?: string | undefined;
+
+  /**
+   * @generated from field: optional string state = 1003;
+   */
+  state?: string | undefined;
 };
 
 /**
@@ -137,6 +240,13 @@ export declare type ListResponse = Message<"process.ListResponse"> & {
    * @generated from field: repeated process.ProcessInfo processes = 1;
    */
   processes: ProcessInfo[];
+
+  /**
+   * Extension. True if there may be more: ask again with the last pid in `after_pid`.
+   *
+   * @generated from field: bool truncated = 1000;
+   */
+  truncated: boolean;
 };
 
 /**
@@ -787,6 +897,30 @@ export declare type ProcessSelector = Message<"process.ProcessSelector"> & {
  * Use `create(ProcessSelectorSchema)` to create a new message.
  */
 export declare const ProcessSelectorSchema: GenMessage<ProcessSelector>;
+
+/**
+ * @generated from enum process.ListScope
+ */
+export enum ListScope {
+  /**
+   * Those that clients have started.
+   *
+   * @generated from enum value: LIST_SCOPE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * All of the guest, by pid: program and arguments as they are now, parent, user, and state.
+   *
+   * @generated from enum value: LIST_SCOPE_GUEST = 1;
+   */
+  GUEST = 1,
+}
+
+/**
+ * Describes the enum process.ListScope.
+ */
+export declare const ListScopeSchema: GenEnum<ListScope>;
 
 /**
  * @generated from enum process.EndReason

@@ -8,7 +8,7 @@ import { enumDesc, fileDesc, messageDesc, serviceDesc, tsEnum } from "@bufbuild/
  * Describes the file process/process.proto.
  */
 export const file_process_process = /*@__PURE__*/
-  fileDesc("ChVwcm9jZXNzL3Byb2Nlc3MucHJvdG8SB3Byb2Nlc3MiSgoDUFRZEh8KBHNpemUYASABKAsyES5wcm9jZXNzLlBUWS5TaXplGiIKBFNpemUSDAoEY29scxgBIAEoDRIMCgRyb3dzGAIgASgNIqEBCg1Qcm9jZXNzQ29uZmlnEgsKA2NtZBgBIAEoCRIMCgRhcmdzGAIgAygJEi4KBGVudnMYAyADKAsyIC5wcm9jZXNzLlByb2Nlc3NDb25maWcuRW52c0VudHJ5EhAKA2N3ZBgEIAEoCUgAiAEBGisKCUVudnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQgYKBF9jd2QiDQoLTGlzdFJlcXVlc3QiXAoLUHJvY2Vzc0luZm8SJgoGY29uZmlnGAEgASgLMhYucHJvY2Vzcy5Qcm9jZXNzQ29uZmlnEgsKA3BpZBgCIAEoDRIQCgN0YWcYAyABKAlIAIgBAUIGCgRfdGFnIjcKDExpc3RSZXNwb25zZRInCglwcm9jZXNzZXMYASADKAsyFC5wcm9jZXNzLlByb2Nlc3NJbmZvIrsBCgxTdGFydFJlcXVlc3QSJwoHcHJvY2VzcxgBIAEoCzIWLnByb2Nlc3MuUHJvY2Vzc0NvbmZpZxIeCgNwdHkYAiABKAsyDC5wcm9jZXNzLlBUWUgAiAEBEhAKA3RhZxgDIAEoCUgBiAEBEhIKBXN0ZGluGAQgASgISAKIAQESFQoIc3RhcnRfaWQYZCABKAlIA4gBAUIGCgRfcHR5QgYKBF90YWdCCAoGX3N0ZGluQgsKCV9zdGFydF9pZCJiCg1VcGRhdGVSZXF1ZXN0EikKB3Byb2Nlc3MYASABKAsyGC5wcm9jZXNzLlByb2Nlc3NTZWxlY3RvchIeCgNwdHkYAiABKAsyDC5wcm9jZXNzLlBUWUgAiAEBQgYKBF9wdHkiEAoOVXBkYXRlUmVzcG9uc2Ui2gUKDFByb2Nlc3NFdmVudBIxCgVzdGFydBgBIAEoCzIgLnByb2Nlc3MuUHJvY2Vzc0V2ZW50LlN0YXJ0RXZlbnRIABIvCgRkYXRhGAIgASgLMh8ucHJvY2Vzcy5Qcm9jZXNzRXZlbnQuRGF0YUV2ZW50SAASLQoDZW5kGAMgASgLMh4ucHJvY2Vzcy5Qcm9jZXNzRXZlbnQuRW5kRXZlbnRIABI0CglrZWVwYWxpdmUYBCABKAsyHy5wcm9jZXNzLlByb2Nlc3NFdmVudC5LZWVwQWxpdmVIABItCgNnYXAYZCABKAsyHi5wcm9jZXNzLlByb2Nlc3NFdmVudC5HYXBFdmVudEgAGlMKClN0YXJ0RXZlbnQSCwoDcGlkGAEgASgNEiwKB29mZnNldHMYZCABKAsyFi5wcm9jZXNzLlN0cmVhbU9mZnNldHNIAIgBAUIKCghfb2Zmc2V0cxpICglEYXRhRXZlbnQSEAoGc3Rkb3V0GAEgASgMSAASEAoGc3RkZXJyGAIgASgMSAASDQoDcHR5GAMgASgMSABCCAoGb3V0cHV0GsYBCghFbmRFdmVudBIRCglleGl0X2NvZGUYASABKBESDgoGZXhpdGVkGAIgASgIEg4KBnN0YXR1cxgDIAEoCRISCgVlcnJvchgEIAEoCUgAiAEBEiIKBnJlYXNvbhhkIAEoDjISLnByb2Nlc3MuRW5kUmVhc29uEhMKBnNpZ25hbBhlIAEoCUgBiAEBEiUKBXVzYWdlGGYgASgLMhYucHJvY2Vzcy5SZXNvdXJjZVVzYWdlQggKBl9lcnJvckIJCgdfc2lnbmFsGlQKCEdhcEV2ZW50EiQKBGZyb20YASABKAsyFi5wcm9jZXNzLlN0cmVhbU9mZnNldHMSIgoCdG8YAiABKAsyFi5wcm9jZXNzLlN0cmVhbU9mZnNldHMaCwoJS2VlcEFsaXZlQgcKBWV2ZW50IjwKDVN0cmVhbU9mZnNldHMSDgoGc3Rkb3V0GAEgASgEEg4KBnN0ZGVychgCIAEoBBILCgNwdHkYAyABKAQicQoNUmVzb3VyY2VVc2FnZRITCgt1c2VyX21pY3JvcxgBIAEoBBIVCg1zeXN0ZW1fbWljcm9zGAIgASgEEh4KEXBlYWtfbWVtb3J5X2J5dGVzGAMgASgESACIAQFCFAoSX3BlYWtfbWVtb3J5X2J5dGVzIjUKDVN0YXJ0UmVzcG9uc2USJAoFZXZlbnQYASABKAsyFS5wcm9jZXNzLlByb2Nlc3NFdmVudCI3Cg9Db25uZWN0UmVzcG9uc2USJAoFZXZlbnQYASABKAsyFS5wcm9jZXNzLlByb2Nlc3NFdmVudCJjChBTZW5kSW5wdXRSZXF1ZXN0EikKB3Byb2Nlc3MYASABKAsyGC5wcm9jZXNzLlByb2Nlc3NTZWxlY3RvchIkCgVpbnB1dBgCIAEoCzIVLnByb2Nlc3MuUHJvY2Vzc0lucHV0IhMKEVNlbmRJbnB1dFJlc3BvbnNlIjcKDFByb2Nlc3NJbnB1dBIPCgVzdGRpbhgBIAEoDEgAEg0KA3B0eRgCIAEoDEgAQgcKBWlucHV0IsICChJTdHJlYW1JbnB1dFJlcXVlc3QSNwoFc3RhcnQYASABKAsyJi5wcm9jZXNzLlN0cmVhbUlucHV0UmVxdWVzdC5TdGFydEV2ZW50SAASNQoEZGF0YRgCIAEoCzIlLnByb2Nlc3MuU3RyZWFtSW5wdXRSZXF1ZXN0LkRhdGFFdmVudEgAEjoKCWtlZXBhbGl2ZRgDIAEoCzIlLnByb2Nlc3MuU3RyZWFtSW5wdXRSZXF1ZXN0LktlZXBBbGl2ZUgAGjcKClN0YXJ0RXZlbnQSKQoHcHJvY2VzcxgBIAEoCzIYLnByb2Nlc3MuUHJvY2Vzc1NlbGVjdG9yGjEKCURhdGFFdmVudBIkCgVpbnB1dBgCIAEoCzIVLnByb2Nlc3MuUHJvY2Vzc0lucHV0GgsKCUtlZXBBbGl2ZUIHCgVldmVudCIVChNTdHJlYW1JbnB1dFJlc3BvbnNlIoQBChFTZW5kU2lnbmFsUmVxdWVzdBIpCgdwcm9jZXNzGAEgASgLMhgucHJvY2Vzcy5Qcm9jZXNzU2VsZWN0b3ISHwoGc2lnbmFsGAIgASgOMg8ucHJvY2Vzcy5TaWduYWwSIwoFc2NvcGUYZCABKA4yFC5wcm9jZXNzLlNpZ25hbFNjb3BlIhQKElNlbmRTaWduYWxSZXNwb25zZSI+ChFDbG9zZVN0ZGluUmVxdWVzdBIpCgdwcm9jZXNzGAEgASgLMhgucHJvY2Vzcy5Qcm9jZXNzU2VsZWN0b3IiFAoSQ2xvc2VTdGRpblJlc3BvbnNlIn0KDkNvbm5lY3RSZXF1ZXN0EikKB3Byb2Nlc3MYASABKAsyGC5wcm9jZXNzLlByb2Nlc3NTZWxlY3RvchIwCgtyZXN1bWVfZnJvbRhkIAEoCzIWLnByb2Nlc3MuU3RyZWFtT2Zmc2V0c0gAiAEBQg4KDF9yZXN1bWVfZnJvbSI7Cg9Qcm9jZXNzU2VsZWN0b3ISDQoDcGlkGAEgASgNSAASDQoDdGFnGAIgASgJSABCCgoIc2VsZWN0b3IqjgEKCUVuZFJlYXNvbhIaChZFTkRfUkVBU09OX1VOU1BFQ0lGSUVEEAASFQoRRU5EX1JFQVNPTl9FWElURUQQARIXChNFTkRfUkVBU09OX1NJR05BTEVEEAISFwoTRU5EX1JFQVNPTl9ERUFETElORRADEhwKGEVORF9SRUFTT05fT1VUX09GX01FTU9SWRAEKkgKBlNpZ25hbBIWChJTSUdOQUxfVU5TUEVDSUZJRUQQABISCg5TSUdOQUxfU0lHVEVSTRAPEhIKDlNJR05BTF9TSUdLSUxMEAkqQgoLU2lnbmFsU2NvcGUSHAoYU0lHTkFMX1NDT1BFX1VOU1BFQ0lGSUVEEAASFQoRU0lHTkFMX1NDT1BFX1RSRUUQATKRBAoHUHJvY2VzcxIzCgRMaXN0EhQucHJvY2Vzcy5MaXN0UmVxdWVzdBoVLnByb2Nlc3MuTGlzdFJlc3BvbnNlEj4KB0Nvbm5lY3QSFy5wcm9jZXNzLkNvbm5lY3RSZXF1ZXN0GhgucHJvY2Vzcy5Db25uZWN0UmVzcG9uc2UwARI4CgVTdGFydBIVLnByb2Nlc3MuU3RhcnRSZXF1ZXN0GhYucHJvY2Vzcy5TdGFydFJlc3BvbnNlMAESOQoGVXBkYXRlEhYucHJvY2Vzcy5VcGRhdGVSZXF1ZXN0GhcucHJvY2Vzcy5VcGRhdGVSZXNwb25zZRJKCgtTdHJlYW1JbnB1dBIbLnByb2Nlc3MuU3RyZWFtSW5wdXRSZXF1ZXN0GhwucHJvY2Vzcy5TdHJlYW1JbnB1dFJlc3BvbnNlKAESQgoJU2VuZElucHV0EhkucHJvY2Vzcy5TZW5kSW5wdXRSZXF1ZXN0GhoucHJvY2Vzcy5TZW5kSW5wdXRSZXNwb25zZRJFCgpTZW5kU2lnbmFsEhoucHJvY2Vzcy5TZW5kU2lnbmFsUmVxdWVzdBobLnByb2Nlc3MuU2VuZFNpZ25hbFJlc3BvbnNlEkUKCkNsb3NlU3RkaW4SGi5wcm9jZXNzLkNsb3NlU3RkaW5SZXF1ZXN0GhsucHJvY2Vzcy5DbG9zZVN0ZGluUmVzcG9uc2ViBnByb3RvMw");
+  fileDesc("ChVwcm9jZXNzL3Byb2Nlc3MucHJvdG8SB3Byb2Nlc3MiSgoDUFRZEh8KBHNpemUYASABKAsyES5wcm9jZXNzLlBUWS5TaXplGiIKBFNpemUSDAoEY29scxgBIAEoDRIMCgRyb3dzGAIgASgNIqEBCg1Qcm9jZXNzQ29uZmlnEgsKA2NtZBgBIAEoCRIMCgRhcmdzGAIgAygJEi4KBGVudnMYAyADKAsyIC5wcm9jZXNzLlByb2Nlc3NDb25maWcuRW52c0VudHJ5EhAKA2N3ZBgEIAEoCUgAiAEBGisKCUVudnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQgYKBF9jd2QiVQoLTGlzdFJlcXVlc3QSIgoFc2NvcGUY6AcgASgOMhIucHJvY2Vzcy5MaXN0U2NvcGUSDgoFdXNhZ2UY6QcgASgIEhIKCWFmdGVyX3BpZBjqByABKA0ikAIKDFByb2Nlc3NVc2FnZRITCgt1c2VyX21pY3JvcxgBIAEoBBIVCg1zeXN0ZW1fbWljcm9zGAIgASgEEhkKDG1lbW9yeV9ieXRlcxgDIAEoBEgAiAEBEh4KEXBlYWtfbWVtb3J5X2J5dGVzGAQgASgESAGIAQESEgoFdGFza3MYBSABKA1IAogBARIXCgpyZWFkX2J5dGVzGAYgASgESAOIAQESGgoNd3JpdHRlbl9ieXRlcxgHIAEoBEgEiAEBQg8KDV9tZW1vcnlfYnl0ZXNCFAoSX3BlYWtfbWVtb3J5X2J5dGVzQggKBl90YXNrc0INCgtfcmVhZF9ieXRlc0IQCg5fd3JpdHRlbl9ieXRlcyLvAQoLUHJvY2Vzc0luZm8SJgoGY29uZmlnGAEgASgLMhYucHJvY2Vzcy5Qcm9jZXNzQ29uZmlnEgsKA3BpZBgCIAEoDRIQCgN0YWcYAyABKAlIAIgBARIqCgV1c2FnZRjoByABKAsyFS5wcm9jZXNzLlByb2Nlc3NVc2FnZUgBiAEBEhQKBnBhcmVudBjpByABKA1IAogBARISCgR1c2VyGOoHIAEoCUgDiAEBEhMKBXN0YXRlGOsHIAEoCUgEiAEBQgYKBF90YWdCCAoGX3VzYWdlQgkKB19wYXJlbnRCBwoFX3VzZXJCCAoGX3N0YXRlIksKDExpc3RSZXNwb25zZRInCglwcm9jZXNzZXMYASADKAsyFC5wcm9jZXNzLlByb2Nlc3NJbmZvEhIKCXRydW5jYXRlZBjoByABKAgiuwEKDFN0YXJ0UmVxdWVzdBInCgdwcm9jZXNzGAEgASgLMhYucHJvY2Vzcy5Qcm9jZXNzQ29uZmlnEh4KA3B0eRgCIAEoCzIMLnByb2Nlc3MuUFRZSACIAQESEAoDdGFnGAMgASgJSAGIAQESEgoFc3RkaW4YBCABKAhIAogBARIVCghzdGFydF9pZBhkIAEoCUgDiAEBQgYKBF9wdHlCBgoEX3RhZ0IICgZfc3RkaW5CCwoJX3N0YXJ0X2lkImIKDVVwZGF0ZVJlcXVlc3QSKQoHcHJvY2VzcxgBIAEoCzIYLnByb2Nlc3MuUHJvY2Vzc1NlbGVjdG9yEh4KA3B0eRgCIAEoCzIMLnByb2Nlc3MuUFRZSACIAQFCBgoEX3B0eSIQCg5VcGRhdGVSZXNwb25zZSLaBQoMUHJvY2Vzc0V2ZW50EjEKBXN0YXJ0GAEgASgLMiAucHJvY2Vzcy5Qcm9jZXNzRXZlbnQuU3RhcnRFdmVudEgAEi8KBGRhdGEYAiABKAsyHy5wcm9jZXNzLlByb2Nlc3NFdmVudC5EYXRhRXZlbnRIABItCgNlbmQYAyABKAsyHi5wcm9jZXNzLlByb2Nlc3NFdmVudC5FbmRFdmVudEgAEjQKCWtlZXBhbGl2ZRgEIAEoCzIfLnByb2Nlc3MuUHJvY2Vzc0V2ZW50LktlZXBBbGl2ZUgAEi0KA2dhcBhkIAEoCzIeLnByb2Nlc3MuUHJvY2Vzc0V2ZW50LkdhcEV2ZW50SAAaUwoKU3RhcnRFdmVudBILCgNwaWQYASABKA0SLAoHb2Zmc2V0cxhkIAEoCzIWLnByb2Nlc3MuU3RyZWFtT2Zmc2V0c0gAiAEBQgoKCF9vZmZzZXRzGkgKCURhdGFFdmVudBIQCgZzdGRvdXQYASABKAxIABIQCgZzdGRlcnIYAiABKAxIABINCgNwdHkYAyABKAxIAEIICgZvdXRwdXQaxgEKCEVuZEV2ZW50EhEKCWV4aXRfY29kZRgBIAEoERIOCgZleGl0ZWQYAiABKAgSDgoGc3RhdHVzGAMgASgJEhIKBWVycm9yGAQgASgJSACIAQESIgoGcmVhc29uGGQgASgOMhIucHJvY2Vzcy5FbmRSZWFzb24SEwoGc2lnbmFsGGUgASgJSAGIAQESJQoFdXNhZ2UYZiABKAsyFi5wcm9jZXNzLlJlc291cmNlVXNhZ2VCCAoGX2Vycm9yQgkKB19zaWduYWwaVAoIR2FwRXZlbnQSJAoEZnJvbRgBIAEoCzIWLnByb2Nlc3MuU3RyZWFtT2Zmc2V0cxIiCgJ0bxgCIAEoCzIWLnByb2Nlc3MuU3RyZWFtT2Zmc2V0cxoLCglLZWVwQWxpdmVCBwoFZXZlbnQiPAoNU3RyZWFtT2Zmc2V0cxIOCgZzdGRvdXQYASABKAQSDgoGc3RkZXJyGAIgASgEEgsKA3B0eRgDIAEoBCJxCg1SZXNvdXJjZVVzYWdlEhMKC3VzZXJfbWljcm9zGAEgASgEEhUKDXN5c3RlbV9taWNyb3MYAiABKAQSHgoRcGVha19tZW1vcnlfYnl0ZXMYAyABKARIAIgBAUIUChJfcGVha19tZW1vcnlfYnl0ZXMiNQoNU3RhcnRSZXNwb25zZRIkCgVldmVudBgBIAEoCzIVLnByb2Nlc3MuUHJvY2Vzc0V2ZW50IjcKD0Nvbm5lY3RSZXNwb25zZRIkCgVldmVudBgBIAEoCzIVLnByb2Nlc3MuUHJvY2Vzc0V2ZW50ImMKEFNlbmRJbnB1dFJlcXVlc3QSKQoHcHJvY2VzcxgBIAEoCzIYLnByb2Nlc3MuUHJvY2Vzc1NlbGVjdG9yEiQKBWlucHV0GAIgASgLMhUucHJvY2Vzcy5Qcm9jZXNzSW5wdXQiEwoRU2VuZElucHV0UmVzcG9uc2UiNwoMUHJvY2Vzc0lucHV0Eg8KBXN0ZGluGAEgASgMSAASDQoDcHR5GAIgASgMSABCBwoFaW5wdXQiwgIKElN0cmVhbUlucHV0UmVxdWVzdBI3CgVzdGFydBgBIAEoCzImLnByb2Nlc3MuU3RyZWFtSW5wdXRSZXF1ZXN0LlN0YXJ0RXZlbnRIABI1CgRkYXRhGAIgASgLMiUucHJvY2Vzcy5TdHJlYW1JbnB1dFJlcXVlc3QuRGF0YUV2ZW50SAASOgoJa2VlcGFsaXZlGAMgASgLMiUucHJvY2Vzcy5TdHJlYW1JbnB1dFJlcXVlc3QuS2VlcEFsaXZlSAAaNwoKU3RhcnRFdmVudBIpCgdwcm9jZXNzGAEgASgLMhgucHJvY2Vzcy5Qcm9jZXNzU2VsZWN0b3IaMQoJRGF0YUV2ZW50EiQKBWlucHV0GAIgASgLMhUucHJvY2Vzcy5Qcm9jZXNzSW5wdXQaCwoJS2VlcEFsaXZlQgcKBWV2ZW50IhUKE1N0cmVhbUlucHV0UmVzcG9uc2UihAEKEVNlbmRTaWduYWxSZXF1ZXN0EikKB3Byb2Nlc3MYASABKAsyGC5wcm9jZXNzLlByb2Nlc3NTZWxlY3RvchIfCgZzaWduYWwYAiABKA4yDy5wcm9jZXNzLlNpZ25hbBIjCgVzY29wZRhkIAEoDjIULnByb2Nlc3MuU2lnbmFsU2NvcGUiFAoSU2VuZFNpZ25hbFJlc3BvbnNlIj4KEUNsb3NlU3RkaW5SZXF1ZXN0EikKB3Byb2Nlc3MYASABKAsyGC5wcm9jZXNzLlByb2Nlc3NTZWxlY3RvciIUChJDbG9zZVN0ZGluUmVzcG9uc2UifQoOQ29ubmVjdFJlcXVlc3QSKQoHcHJvY2VzcxgBIAEoCzIYLnByb2Nlc3MuUHJvY2Vzc1NlbGVjdG9yEjAKC3Jlc3VtZV9mcm9tGGQgASgLMhYucHJvY2Vzcy5TdHJlYW1PZmZzZXRzSACIAQFCDgoMX3Jlc3VtZV9mcm9tIjsKD1Byb2Nlc3NTZWxlY3RvchINCgNwaWQYASABKA1IABINCgN0YWcYAiABKAlIAEIKCghzZWxlY3Rvcio9CglMaXN0U2NvcGUSGgoWTElTVF9TQ09QRV9VTlNQRUNJRklFRBAAEhQKEExJU1RfU0NPUEVfR1VFU1QQASqOAQoJRW5kUmVhc29uEhoKFkVORF9SRUFTT05fVU5TUEVDSUZJRUQQABIVChFFTkRfUkVBU09OX0VYSVRFRBABEhcKE0VORF9SRUFTT05fU0lHTkFMRUQQAhIXChNFTkRfUkVBU09OX0RFQURMSU5FEAMSHAoYRU5EX1JFQVNPTl9PVVRfT0ZfTUVNT1JZEAQqSAoGU2lnbmFsEhYKElNJR05BTF9VTlNQRUNJRklFRBAAEhIKDlNJR05BTF9TSUdURVJNEA8SEgoOU0lHTkFMX1NJR0tJTEwQCSpCCgtTaWduYWxTY29wZRIcChhTSUdOQUxfU0NPUEVfVU5TUEVDSUZJRUQQABIVChFTSUdOQUxfU0NPUEVfVFJFRRABMpEECgdQcm9jZXNzEjMKBExpc3QSFC5wcm9jZXNzLkxpc3RSZXF1ZXN0GhUucHJvY2Vzcy5MaXN0UmVzcG9uc2USPgoHQ29ubmVjdBIXLnByb2Nlc3MuQ29ubmVjdFJlcXVlc3QaGC5wcm9jZXNzLkNvbm5lY3RSZXNwb25zZTABEjgKBVN0YXJ0EhUucHJvY2Vzcy5TdGFydFJlcXVlc3QaFi5wcm9jZXNzLlN0YXJ0UmVzcG9uc2UwARI5CgZVcGRhdGUSFi5wcm9jZXNzLlVwZGF0ZVJlcXVlc3QaFy5wcm9jZXNzLlVwZGF0ZVJlc3BvbnNlEkoKC1N0cmVhbUlucHV0EhsucHJvY2Vzcy5TdHJlYW1JbnB1dFJlcXVlc3QaHC5wcm9jZXNzLlN0cmVhbUlucHV0UmVzcG9uc2UoARJCCglTZW5kSW5wdXQSGS5wcm9jZXNzLlNlbmRJbnB1dFJlcXVlc3QaGi5wcm9jZXNzLlNlbmRJbnB1dFJlc3BvbnNlEkUKClNlbmRTaWduYWwSGi5wcm9jZXNzLlNlbmRTaWduYWxSZXF1ZXN0GhsucHJvY2Vzcy5TZW5kU2lnbmFsUmVzcG9uc2USRQoKQ2xvc2VTdGRpbhIaLnByb2Nlc3MuQ2xvc2VTdGRpblJlcXVlc3QaGy5wcm9jZXNzLkNsb3NlU3RkaW5SZXNwb25zZWIGcHJvdG8z");
 
 /**
  * Describes the message process.PTY.
@@ -39,213 +39,232 @@ export const ListRequestSchema = /*@__PURE__*/
   messageDesc(file_process_process, 2);
 
 /**
+ * Describes the message process.ProcessUsage.
+ * Use `create(ProcessUsageSchema)` to create a new message.
+ */
+export const ProcessUsageSchema = /*@__PURE__*/
+  messageDesc(file_process_process, 3);
+
+/**
  * Describes the message process.ProcessInfo.
  * Use `create(ProcessInfoSchema)` to create a new message.
  */
 export const ProcessInfoSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 3);
+  messageDesc(file_process_process, 4);
 
 /**
  * Describes the message process.ListResponse.
  * Use `create(ListResponseSchema)` to create a new message.
  */
 export const ListResponseSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 4);
+  messageDesc(file_process_process, 5);
 
 /**
  * Describes the message process.StartRequest.
  * Use `create(StartRequestSchema)` to create a new message.
  */
 export const StartRequestSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 5);
+  messageDesc(file_process_process, 6);
 
 /**
  * Describes the message process.UpdateRequest.
  * Use `create(UpdateRequestSchema)` to create a new message.
  */
 export const UpdateRequestSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 6);
+  messageDesc(file_process_process, 7);
 
 /**
  * Describes the message process.UpdateResponse.
  * Use `create(UpdateResponseSchema)` to create a new message.
  */
 export const UpdateResponseSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 7);
+  messageDesc(file_process_process, 8);
 
 /**
  * Describes the message process.ProcessEvent.
  * Use `create(ProcessEventSchema)` to create a new message.
  */
 export const ProcessEventSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 8);
+  messageDesc(file_process_process, 9);
 
 /**
  * Describes the message process.ProcessEvent.StartEvent.
  * Use `create(ProcessEvent_StartEventSchema)` to create a new message.
  */
 export const ProcessEvent_StartEventSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 8, 0);
+  messageDesc(file_process_process, 9, 0);
 
 /**
  * Describes the message process.ProcessEvent.DataEvent.
  * Use `create(ProcessEvent_DataEventSchema)` to create a new message.
  */
 export const ProcessEvent_DataEventSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 8, 1);
+  messageDesc(file_process_process, 9, 1);
 
 /**
  * Describes the message process.ProcessEvent.EndEvent.
  * Use `create(ProcessEvent_EndEventSchema)` to create a new message.
  */
 export const ProcessEvent_EndEventSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 8, 2);
+  messageDesc(file_process_process, 9, 2);
 
 /**
  * Describes the message process.ProcessEvent.GapEvent.
  * Use `create(ProcessEvent_GapEventSchema)` to create a new message.
  */
 export const ProcessEvent_GapEventSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 8, 3);
+  messageDesc(file_process_process, 9, 3);
 
 /**
  * Describes the message process.ProcessEvent.KeepAlive.
  * Use `create(ProcessEvent_KeepAliveSchema)` to create a new message.
  */
 export const ProcessEvent_KeepAliveSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 8, 4);
+  messageDesc(file_process_process, 9, 4);
 
 /**
  * Describes the message process.StreamOffsets.
  * Use `create(StreamOffsetsSchema)` to create a new message.
  */
 export const StreamOffsetsSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 9);
+  messageDesc(file_process_process, 10);
 
 /**
  * Describes the message process.ResourceUsage.
  * Use `create(ResourceUsageSchema)` to create a new message.
  */
 export const ResourceUsageSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 10);
+  messageDesc(file_process_process, 11);
 
 /**
  * Describes the message process.StartResponse.
  * Use `create(StartResponseSchema)` to create a new message.
  */
 export const StartResponseSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 11);
+  messageDesc(file_process_process, 12);
 
 /**
  * Describes the message process.ConnectResponse.
  * Use `create(ConnectResponseSchema)` to create a new message.
  */
 export const ConnectResponseSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 12);
+  messageDesc(file_process_process, 13);
 
 /**
  * Describes the message process.SendInputRequest.
  * Use `create(SendInputRequestSchema)` to create a new message.
  */
 export const SendInputRequestSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 13);
+  messageDesc(file_process_process, 14);
 
 /**
  * Describes the message process.SendInputResponse.
  * Use `create(SendInputResponseSchema)` to create a new message.
  */
 export const SendInputResponseSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 14);
+  messageDesc(file_process_process, 15);
 
 /**
  * Describes the message process.ProcessInput.
  * Use `create(ProcessInputSchema)` to create a new message.
  */
 export const ProcessInputSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 15);
+  messageDesc(file_process_process, 16);
 
 /**
  * Describes the message process.StreamInputRequest.
  * Use `create(StreamInputRequestSchema)` to create a new message.
  */
 export const StreamInputRequestSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 16);
+  messageDesc(file_process_process, 17);
 
 /**
  * Describes the message process.StreamInputRequest.StartEvent.
  * Use `create(StreamInputRequest_StartEventSchema)` to create a new message.
  */
 export const StreamInputRequest_StartEventSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 16, 0);
+  messageDesc(file_process_process, 17, 0);
 
 /**
  * Describes the message process.StreamInputRequest.DataEvent.
  * Use `create(StreamInputRequest_DataEventSchema)` to create a new message.
  */
 export const StreamInputRequest_DataEventSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 16, 1);
+  messageDesc(file_process_process, 17, 1);
 
 /**
  * Describes the message process.StreamInputRequest.KeepAlive.
  * Use `create(StreamInputRequest_KeepAliveSchema)` to create a new message.
  */
 export const StreamInputRequest_KeepAliveSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 16, 2);
+  messageDesc(file_process_process, 17, 2);
 
 /**
  * Describes the message process.StreamInputResponse.
  * Use `create(StreamInputResponseSchema)` to create a new message.
  */
 export const StreamInputResponseSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 17);
+  messageDesc(file_process_process, 18);
 
 /**
  * Describes the message process.SendSignalRequest.
  * Use `create(SendSignalRequestSchema)` to create a new message.
  */
 export const SendSignalRequestSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 18);
+  messageDesc(file_process_process, 19);
 
 /**
  * Describes the message process.SendSignalResponse.
  * Use `create(SendSignalResponseSchema)` to create a new message.
  */
 export const SendSignalResponseSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 19);
+  messageDesc(file_process_process, 20);
 
 /**
  * Describes the message process.CloseStdinRequest.
  * Use `create(CloseStdinRequestSchema)` to create a new message.
  */
 export const CloseStdinRequestSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 20);
+  messageDesc(file_process_process, 21);
 
 /**
  * Describes the message process.CloseStdinResponse.
  * Use `create(CloseStdinResponseSchema)` to create a new message.
  */
 export const CloseStdinResponseSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 21);
+  messageDesc(file_process_process, 22);
 
 /**
  * Describes the message process.ConnectRequest.
  * Use `create(ConnectRequestSchema)` to create a new message.
  */
 export const ConnectRequestSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 22);
+  messageDesc(file_process_process, 23);
 
 /**
  * Describes the message process.ProcessSelector.
  * Use `create(ProcessSelectorSchema)` to create a new message.
  */
 export const ProcessSelectorSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 23);
+  messageDesc(file_process_process, 24);
+
+/**
+ * Describes the enum process.ListScope.
+ */
+export const ListScopeSchema = /*@__PURE__*/
+  enumDesc(file_process_process, 0);
+
+/**
+ * @generated from enum process.ListScope
+ */
+export const ListScope = /*@__PURE__*/
+  tsEnum(ListScopeSchema);
 
 /**
  * Describes the enum process.EndReason.
  */
 export const EndReasonSchema = /*@__PURE__*/
-  enumDesc(file_process_process, 0);
+  enumDesc(file_process_process, 1);
 
 /**
  * @generated from enum process.EndReason
@@ -257,7 +276,7 @@ export const EndReason = /*@__PURE__*/
  * Describes the enum process.Signal.
  */
 export const SignalSchema = /*@__PURE__*/
-  enumDesc(file_process_process, 1);
+  enumDesc(file_process_process, 2);
 
 /**
  * @generated from enum process.Signal
@@ -269,7 +288,7 @@ export const Signal = /*@__PURE__*/
  * Describes the enum process.SignalScope.
  */
 export const SignalScopeSchema = /*@__PURE__*/
-  enumDesc(file_process_process, 2);
+  enumDesc(file_process_process, 3);
 
 /**
  * @generated from enum process.SignalScope

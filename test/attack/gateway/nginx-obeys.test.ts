@@ -45,6 +45,25 @@ describe.each([
     sandbox.behaviour = (socket) => socket.end(answer(`x-long: ${'a'.repeat(12_000)}`));
     const long = await ask();
     expect([long.status, long.headers.get('x-long')?.length]).toEqual([200, 12_000]);
+    sandbox.behaviour = (socket) => socket.end(answer());
+    // What the gateway is asked has the target twice.
+    for (const [path, headers] of [
+      [`/${'q'.repeat(14_000)}`, {}],
+      ['/', { 'x-large': 'h'.repeat(14_000) }],
+    ] as const) {
+      const init = (more = {}) => ({ headers: { ...toSandbox('box'), ...headers, ...more } });
+      const fits = await fetch(`http://127.0.0.1:${nginx.port}${path}`, init());
+      expect([fits.status, await fits.text()]).toEqual([200, 'ok']);
+      const tooLarge = await fetch(
+        `http://127.0.0.1:${nginx.port}${path}`,
+        init({ 'x-more': 'm'.repeat(4000) }),
+      );
+      expect([tooLarge.status, await tooLarge.json()]).toMatchObject([431, { code: 431 }]);
+    }
+    const tooLong = await fetch(`http://127.0.0.1:${nginx.port}/${'q'.repeat(20_000)}`, {
+      headers: toSandbox('box'),
+    });
+    expect([tooLong.status, await tooLong.json()]).toMatchObject([431, { code: 431 }]);
     sandbox.behaviour = (socket) => socket.destroy();
     const refused = await ask();
     expect([refused.status, refused.headers.get('content-type')]).toEqual([

@@ -51,6 +51,27 @@ test('a Redis that hangs hangs nothing, and is used again when it goes on', { ti
   expect(await health()).toBe(204);
 });
 
+test('a Redis whose memory is full is 503, also for health, and reads go on', async () => {
+  await gateway.register('one', port, { timeout: 600 });
+  await using client = Object.assign(createClient({ url: redis.url }), {
+    [Symbol.asyncDispose]: async () => client.destroy(),
+  });
+  await client.connect();
+  await client.configSet({ 'maxmemory-policy': 'noeviction', maxmemory: '1' });
+  const registration = { sandboxID: 'two', address: '127.0.0.1', port };
+  const refused = await gateway.call('POST /sandboxes', registration);
+  expect([refused.status, refused.body.message]).toEqual([503, expect.stringContaining('OOM')]);
+  expect((await gateway.call('POST /sandboxes/one/timeout', { timeout: 900 })).status).toBe(503);
+  await until('health tells it', async () => (await health()) === 503);
+  expect(await (await fetch(`${gateway.url}/gateway/health`)).json()).toMatchObject({
+    message: expect.stringContaining('OOM'),
+  });
+  expect(await reach('one')).toBe(204);
+  await client.configSet({ maxmemory: '0' });
+  await until('health tells it', async () => (await health()) === 204);
+  expect((await gateway.call('POST /sandboxes', registration)).status).toBe(201);
+});
+
 test('nothing is asked about sandboxes that nobody uses', async () => {
   for (let index = 0; index < 50; index++) {
     await gateway.register(`s${index}`, port, { timeout: 600 });

@@ -23,6 +23,8 @@ test('the verbose state tells versions, the time of the start, what is frozen, a
   expect(since).toBeLessThanOrEqual(Date.now());
   expect(Object.keys(body.abilities)).toEqual([
     ...['root', 'freeze', 'memoryAccounting', 'taskLimit', 'collapse', 'attributes', 'forwarding'],
+    ...['exec', 'ndjson', 'usage', 'pressure', 'stop'],
+    ...['search', 'zip', 'setAttributes', 'copy'],
   ]);
   expect(body.abilities.forwarding).toMatchObject({ reason: expect.stringContaining('127.0.0.1 alone') });
   if (!daemon.cgroupRoot) return;

@@ -5,9 +5,12 @@ import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { Shape } from '../../../src/base/shape.ts';
+import { EXEC_REQUEST } from '../../../src/daemon/extensions/exec/exec-request.ts';
+import { STOP_REQUEST } from '../../../src/daemon/extensions/stop/stop-request.ts';
+import { METRICS_QUERY, METRICS_STREAM_QUERY } from '../../../src/daemon/extensions/usage/metrics-queries.ts';
+import { ZIP_DOWNLOAD_QUERY } from '../../../src/daemon/extensions/zip/zip-query.ts';
 import {
   COMPOSE_REQUEST,
-  DOWNLOAD_QUERY,
   FREEZE_QUERY,
   HEALTH_QUERY,
   UPLOAD_QUERY,
@@ -25,6 +28,7 @@ import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
 /* The document and the routes tell the same: operations, parameters, statuses, and the shape of each answer. */
 
 const ROUTES = fileURLToPath(new URL('../../../src/daemon/http/', import.meta.url));
+const EXTENSIONS = fileURLToPath(new URL('../../../src/daemon/extensions/', import.meta.url));
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'];
 
 let daemon: TestDaemon;
@@ -42,17 +46,22 @@ beforeEach(async () => {
 });
 
 const sources = () =>
-  readdirSync(ROUTES, { recursive: true, encoding: 'utf8' })
-    .filter((name) => name.endsWith('.ts'))
-    .map((name) => readFileSync(join(ROUTES, name), 'utf8'))
+  [ROUTES, EXTENSIONS]
+    .flatMap((folder) =>
+      readdirSync(folder, { recursive: true, encoding: 'utf8' })
+        .filter((name) => name.endsWith('.ts'))
+        .map((name) => readFileSync(join(folder, name), 'utf8')),
+    )
     .join('\n');
+
+const urlOf = (path: string) => new URL(path.replaceAll(/\{\w+\}/g, '1'), daemon.url);
 
 const sorted = (names: Iterable<string>) => [...new Set(names)].sort();
 
 test('every route is in the document, and nothing else', () => {
-  const routed = sources().matchAll(/(?:url: |\.(?:get|post)(?:<.*>)?\()'(\/[^']*)'/g);
+  const routed = sources().matchAll(/(?:url: |\bPATH = |\.(?:get|post)(?:<.*>)?\()'(\/[^']*)'/g);
   expect(sorted(operations.map(({ path }) => path))).toEqual(
-    sorted([...routed].map(([, path = '']) => path)),
+    sorted(Array.from(routed, ([, path = '']) => path.replaceAll(/:(\w+)/g, '{$1}'))),
   );
 });
 
@@ -62,7 +71,7 @@ test('every method of the document is served, and no other', async () => {
     const answered = told.includes('GET') ? [...told, 'HEAD'] : told;
     const refused = METHODS.filter((method) => !answered.includes(method));
     for (const method of refused) {
-      const response = await fetch(daemon.url + path, { method });
+      const response = await fetch(urlOf(path), { method });
       expect([path, method, response.status]).toEqual([path, method, 405]);
       expect(response.headers.get('allow')?.split(', ')).toEqual(
         METHODS.filter((one) => answered.includes(one)),
@@ -74,9 +83,13 @@ test('every method of the document is served, and no other', async () => {
 /** The shapes by which routes read their queries and JSON bodies. */
 const READ: Readonly<Record<string, { readonly query?: Shape<unknown>; readonly body?: Shape<unknown> }>> = {
   getHealth: { query: HEALTH_QUERY },
+  getMetrics: { query: METRICS_QUERY },
+  followMetrics: { query: METRICS_STREAM_QUERY },
+  exec: { body: EXEC_REQUEST },
+  stopProcess: { body: STOP_REQUEST },
   init: { body: INIT_REQUEST },
-  downloadFile: { query: DOWNLOAD_QUERY },
-  describeFile: { query: DOWNLOAD_QUERY },
+  downloadFile: { query: ZIP_DOWNLOAD_QUERY },
+  describeFile: { query: ZIP_DOWNLOAD_QUERY },
   uploadFiles: { query: UPLOAD_QUERY },
   composeFiles: { body: COMPOSE_REQUEST },
   freeze: { query: FREEZE_QUERY },
@@ -103,7 +116,10 @@ test('queries and JSON bodies are read by the schemas of the document', () => {
 test('no route reads a query in another way', () => {
   const all = sources();
   const checked = all.match(/_QUERY\.read\(request\.query, ''\)/g) ?? [];
-  expect(all.match(/request\.query\b/g)).toHaveLength(checked.length);
+  // The zip archive finds out whether it is asked for; what is asked is then read by its shape.
+  const asked = all.match(/\{ format \} = request\.query as /g) ?? [];
+  expect(asked).toHaveLength(1);
+  expect(all.match(/request\.query\b/g)).toHaveLength(checked.length + asked.length);
   expect(all).not.toMatch(/\{[^{}]*\bquery\b[^{}]*\}(?:: FastifyRequest| = request\b)/);
 });
 
@@ -133,7 +149,21 @@ const EXAMPLES: Readonly<Record<string, readonly Example[]>> = {
     [204, '/health'],
     [200, '/health?verbose'],
   ],
-  getMetrics: [[200, '/metrics']],
+  getMetrics: [
+    [200, '/metrics'],
+    [400, '/metrics?pressure=5'],
+  ],
+  followMetrics: [[400, '/metrics/stream?interval=0']],
+  exec: [
+    [200, '/exec', JSON_BODY({ cmd: 'true', cwd: '/' })],
+    [400, '/exec', JSON_BODY({})],
+    [404, '/exec', JSON_BODY({ cmd: 'no-such-program', cwd: '/' })],
+  ],
+  stopProcess: [
+    [400, '/processes/1/stop', JSON_BODY({ graceMs: -1 })],
+    [404, '/processes/999999999/stop'],
+    [413, '/processes/1/stop', { body: ' '.repeat(5000) }],
+  ],
   getEnvs: [[200, '/envs']],
   getPorts: [[200, '/ports']],
   init: [
@@ -183,6 +213,9 @@ const EXAMPLES: Readonly<Record<string, readonly Example[]>> = {
 /** Statuses that need more than one request: the tests that show them. */
 const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'test/attack/daemon/bodies.test.ts': ['init 408', 'composeFiles 408'],
+  'test/daemon/extensions/usage.test.ts': ['followMetrics 200'],
+  'test/daemon/extensions/stop.test.ts': ['stopProcess 200', 'stopProcess 412'],
+  'test/attack/extensions/exec.test.ts': ['exec 413', 'exec 429', 'exec 503'],
   'test/attack/files/hung-mounts.test.ts': [
     ...['downloadFile 504', 'describeFile 504', 'uploadFiles 504', 'composeFiles 504', 'init 504'],
   ],
@@ -204,8 +237,12 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'test/daemon/process/without-root.test.ts': ['uploadFiles 403', 'downloadFile 403', 'describeFile 403'],
 };
 
-/** Needs many callers, or others that change the same file: no test of its own shows them. */
-const NOT_SHOWN = ['init 429', 'uploadFiles 429', 'composeFiles 429', 'uploadFiles 409', 'composeFiles 409'];
+/** Needs many callers, others that change the same file, or a broken device: no test of its own shows them. */
+const NOT_SHOWN = [
+  ...['init 429', 'uploadFiles 429', 'composeFiles 429', 'uploadFiles 409', 'composeFiles 409'],
+  ...['followMetrics 429', 'stopProcess 429', 'stopProcess 408', 'stopProcess 503', 'stopProcess 504'],
+  ...['exec 403', 'exec 504'],
+];
 
 test('every status of the document is shown, and what is shown is in the document', async () => {
   const told = operations.flatMap(({ operationId, responses }) =>
@@ -237,7 +274,7 @@ test('every operation is refused without the token, as the document tells', asyn
   for (const { operationId, method, path, responses } of operations) {
     const init = method === 'POST' ? { method, body: '{}', headers: RAW } : { method };
     const query = operationId === 'getHealth' ? '?verbose' : '';
-    const { status } = await fetch(guarded.url + path + query, init);
+    const { status } = await fetch(guarded.url + path.replaceAll(/\{\w+\}/g, '1') + query, init);
     expect([operationId, status, '401' in responses]).toEqual([operationId, 401, true]);
   }
 });
@@ -275,6 +312,7 @@ const written = fc.oneof(fc.constantFrom('', '/proc/none/a'), scratchPath());
 
 /** What would change the machine that runs the tests, or lock the test out, only in values that are refused. */
 const MEMBERS: Readonly<Record<string, fc.Arbitrary<unknown>>> = {
+  cmd: fc.constantFrom('true', '/bin/true', '/none', '', 5),
   source_paths: fc.oneof(fc.array(written, { maxLength: 3 }), fc.constantFrom(5, [5], {})),
   destination: fc.oneof(written, fc.constantFrom(5, null, [])),
   accessToken: fc.constantFrom('', null, 5, []),
@@ -417,25 +455,18 @@ async function wrongIn(operation: Operation, response: Response): Promise<string
   return type === 'application/json' ? violation(schema, JSON.parse(body)) : null;
 }
 
-// `upgrade` would replace the daemon: test/daemon/life/upgrade.test.ts.
+// Not `upgrade`, which would replace the daemon, and `followMetrics`, which has no end: they have tests of their own.
 const FUZZED = [
-  ...[
-    'getHealth',
-    'getMetrics',
-    'getEnvs',
-    'getPorts',
-    'init',
-    'downloadFile',
-    'describeFile',
-    'uploadFiles',
-    'composeFiles',
-  ],
+  ...['getHealth', 'getMetrics', 'getEnvs', 'getPorts', 'init', 'exec', 'stopProcess', 'composeFiles'],
+  ...['downloadFile', 'describeFile', 'uploadFiles'],
   ...['freeze', 'unfreeze', 'collapse', 'freezeFilesystem', 'thawFilesystem'],
 ];
 
 describe(`${RUNS} requests by the document (ENVD_FUZZ_RUNS) are answered as it tells`, () => {
   test('all operations are listed here', () => {
-    expect(sorted(operations.map(({ operationId }) => operationId))).toEqual(sorted([...FUZZED, 'upgrade']));
+    expect(sorted(operations.map(({ operationId }) => operationId))).toEqual(
+      sorted([...FUZZED, 'upgrade', 'followMetrics']),
+    );
   });
 
   test.each(FUZZED)(
@@ -444,7 +475,7 @@ describe(`${RUNS} requests by the document (ENVD_FUZZ_RUNS) are answered as it t
       const operation = operations.find(({ operationId }) => operationId === id);
       if (!operation) throw new Error(`no operation ${id}`);
       const answer = async ({ query, headers, body }: Sent) => {
-        const url = new URL(operation.path, daemon.url);
+        const url = urlOf(operation.path);
         for (const [name, value] of Object.entries(query))
           if (value !== undefined) url.searchParams.set(name, value);
         const sent = Object.entries(headers).flatMap(([name, value]) =>

@@ -101,7 +101,7 @@ function copyOfImage(): string {
 test('V8 accepts the code that was compiled at the build, and runs without it', async () => {
   expect(acceptsCode(elsewhere, 'envd')).toBe(true);
   expect(readdirSync(join(elsewhere, 'lib')).sort()).toEqual([
-    ...['build', 'envd', 'envd.cjs', 'envd.code', 'envd.js', 'watch-network.cjs'],
+    ...['build', 'envd', 'envd.cjs', 'envd.code', 'envd.js', 'search.cjs', 'watch-network.cjs'],
   ]);
   expect(readFileSync(join(elsewhere, 'lib/envd.cjs'), 'utf8')).not.toContain('writeFile');
   const other = copyOfImage();

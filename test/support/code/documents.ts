@@ -11,6 +11,7 @@ const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
 export const RUN_IN_ORDER = [
   ['docs/calling.md', 'docs/browser.md', 'docs/start.md', 'docs/extensions.md', 'docs/gateway.md'],
   ['docs/pausing.md', 'docs/upgrading.md', 'docs/operating.md'],
+  ['docs/envctl.md'],
 ] as const;
 
 /** A block of code in a document. */

@@ -14,6 +14,7 @@ export interface Schema {
   readonly const?: unknown;
   readonly format?: string;
   readonly default?: unknown;
+  readonly minimum?: number;
   readonly required?: readonly string[];
   readonly properties?: Readonly<Record<string, Schema>>;
   readonly additionalProperties?: Schema;
@@ -32,6 +33,7 @@ const KEYWORDS = new Set([
     'const',
     'format',
     'default',
+    'minimum',
     'required',
     'properties',
     'additionalProperties',
@@ -42,7 +44,7 @@ const KEYWORDS = new Set([
 
 export interface Parameter {
   readonly name: string;
-  readonly in: 'query' | 'header';
+  readonly in: 'query' | 'header' | 'path';
   readonly schema: Schema;
 }
 

@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process';
-import { writeFileSync } from 'node:fs';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
@@ -11,6 +11,7 @@ import { until } from '../until.ts';
 // Runs the blocks of a page, which it gets on standard input, one after the other in the working directory, against a
 // daemon and a gateway at their usual ports. Run in namespaces of its own. Prints the outcomes as JSON.
 const GATEWAY = fileURLToPath(new URL('../../../src/gateway/main.ts', import.meta.url));
+const ENVCTL = fileURLToPath(new URL('../../../src/cli/main.ts', import.meta.url));
 const LIMIT_MS = 60_000;
 const { PATH = '' } = process.env;
 const here = process.cwd();
@@ -27,6 +28,12 @@ const hooks = ['--hook=true', '--resume-hook=true'];
 const flags = [...local, ...hooks, '--api-key=KEY', `--header-prefix=${headerPrefix}`, ...files];
 const gateway = spawn(process.execPath, [GATEWAY, ...flags], { stdio: 'ignore' });
 await until('the gateway answers', () => answers('http://localhost:49980/gateway/health'));
+
+// As if it were installed.
+mkdirSync(join(here, 'bin'));
+writeFileSync(join(here, 'bin/envctl'), `#!/bin/sh\nexec '${process.execPath}' '${ENVCTL}' "$@"\n`, {
+  mode: 0o755,
+});
 
 const outcomes: Outcome[] = [];
 for (const block of blocks) outcomes.push(await run(block));
@@ -53,7 +60,7 @@ async function run(block: Block): Promise<Outcome> {
 async function execute(command: string, args: readonly string[]): Promise<Outcome> {
   const child = spawn(command, args, {
     stdio: ['ignore', 'pipe', 'pipe'],
-    ...{ cwd: here, timeout: LIMIT_MS, env: { PATH, HOME: here } },
+    ...{ cwd: here, timeout: LIMIT_MS, env: { PATH: `${join(here, 'bin')}:${PATH}`, HOME: here } },
   });
   const exit = Promise.withResolvers<number | null>();
   child.once('exit', exit.resolve).once('error', exit.reject);

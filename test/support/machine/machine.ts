@@ -33,6 +33,7 @@ export type Requirement =
   | 'ext4'
   | "Debian 12's glibc"
   | 'the published command-line client'
+  | 'the published Python client'
   | (string & {});
 
 const PROBES: Record<string, () => string | null> = {
@@ -57,6 +58,10 @@ const PROBES: Record<string, () => string | null> = {
   },
   'the published command-line client': () =>
     failureOf('@e2b/cli is not installed', () => run('e2b', '--version')),
+  'the published Python client': () =>
+    failureOf('the published Python client is not installed (pip install e2b)', () =>
+      run('python3', '-c', 'import e2b'),
+    ),
   'kernel log': () =>
     reasonAgainst('root') ??
     failureOf('the log of the kernel cannot be opened, in /dev or /proc', () => {

@@ -4,6 +4,7 @@ const file = (path: string) => fileURLToPath(new URL(`../../../${path}`, import.
 
 export const DAEMON_PROGRAM = file('src/daemon/main.ts');
 const GATEWAY_PROGRAM = file('src/gateway/main.ts');
+const ENVCTL_PROGRAM = file('src/cli/main.ts');
 
 /** Where `npm test` has built the programs. Without it tests start them from the sources, so that one file can run after a change. */
 const built = process.env.ENVD_TEST_IMAGE;
@@ -18,4 +19,9 @@ export function daemonCommand(flags: readonly string[] = []): readonly [string, 
 export function gatewayCommand(flags: readonly string[] = []): readonly [string, ...string[]] {
   if (built && flags.length === 0) return [file(`${built}/dist-gateway/bin/envd-gateway`)];
   return [process.execPath, ...flags, GATEWAY_PROGRAM];
+}
+
+/** Starts the command line that is tested, likewise. */
+export function envctlCommand(): readonly [string, string] {
+  return [process.execPath, built ? file(`${built}/dist-envctl/lib/envctl.cjs`) : ENVCTL_PROGRAM];
 }

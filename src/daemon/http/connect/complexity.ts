@@ -17,11 +17,13 @@ const [QUOTE, BACKSLASH, COLON, COMMA, OPEN_OBJECT, OPEN_ARRAY] = Buffer.from('"
 /** Throws `resource_exhausted` for a message whose decoding would block the event loop. The message may be invalid. */
 export function requireSimple(schema: DescMessage, payload: Buffer, codec: 'json' | 'binary'): void {
   if (payload.length <= SIMPLE_BYTES) return;
-  if (codec === 'json') countJson(payload);
+  if (codec === 'json') requireSimpleJson(payload);
   else countFields(schema, new BinaryReader(payload), payload.length, { left: MAX_FIELDS });
 }
 
-function countJson(text: Buffer): void {
+/** The same for any JSON. */
+export function requireSimpleJson(text: Buffer): void {
+  if (text.length <= SIMPLE_BYTES) return;
   let members = MAX_MEMBERS;
   const elements = { left: MAX_ELEMENTS };
   for (let at = 0; at < text.length; at++) {

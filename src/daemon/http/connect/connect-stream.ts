@@ -4,7 +4,7 @@ import { EnvdError, messageOf } from '../../../base/errors.ts';
 import type { Feed } from '../../../base/feed.ts';
 import type { Unread } from '../../../base/unread.ts';
 import type { CallScope } from '../admission/call-scope.ts';
-import { endOfStreamJson } from '../admission/errors.ts';
+import { endOfStreamJson, sendRpcError } from '../admission/errors.ts';
 import {
   COMPRESSED_FLAG,
   type Codec,
@@ -19,6 +19,7 @@ import { FrameBatch } from './frame-batch.ts';
 import { DECOMPRESSED_LIMIT_BYTES, REQUEST_LIMIT_BYTES, readBody, timeoutOf, tooLarge } from './request.ts';
 import type { Rpc } from './rpc.ts';
 import { Sending } from './sending.ts';
+import type { OfferedFormat, StreamFormat } from './stream-format.ts';
 
 /**
  * About so many bytes of output go into one write, because large writes take less CPU per byte. A batch of JSON is smaller, so
@@ -36,6 +37,25 @@ export function streamCodecOf(contentType: string): Codec | null {
   return type === undefined ? null : type === 'json' ? 'json' : 'binary';
 }
 
+const CONNECT: Readonly<Record<Codec, StreamFormat>> = {
+  json: connectFormat('json'),
+  binary: connectFormat('binary'),
+};
+
+/** The format of a stream in the Connect protocol. */
+function connectFormat(codec: Codec): StreamFormat {
+  const type = `application/connect+${codec === 'json' ? 'json' : 'proto'}`;
+  return {
+    codec,
+    head: ['content-type', type, 'connect-accept-encoding', 'gzip'],
+    hasStatus: false,
+    payloadOf: (body, headers) => unwrap(body, headers['connect-content-encoding']),
+    add: (stream, event, batch) => stream.addFrame(event, codec, batch),
+    addKeepalive: ({ method, keepalive }, batch) => batch.add(encodeFrame(method.output, keepalive, codec)),
+    endOf: endOfStream,
+  };
+}
+
 /** A batch of frames, and what it was encoded from. */
 interface Encoded {
   readonly stream: unknown;
@@ -44,19 +64,19 @@ interface Encoded {
   readonly isLast: boolean;
 }
 
-/** Serves all event streams in the Connect protocol. They share encoded batches and buffers. */
+/** Serves all event streams, in the Connect protocol and in other formats. They share encoded batches and buffers. */
 export class StreamServer {
   /** These batches can be reused. */
   readonly #spare: FrameBatch[] = [];
   /** The batches that were encoded last. All readers of a process take the same array of events, which is encoded once. */
-  readonly #recent: Record<Codec, Encoded | null> = { json: null, binary: null };
+  readonly #recent = new Map<StreamFormat, Encoded>();
   readonly #unread: Unread;
-  /** The last frame of a stream without an error. */
-  readonly #end = endOfStream(null);
+  readonly #others: readonly OfferedFormat[];
 
-  /** `unread` limits the bytes of all streams that the kernel has not taken yet. */
-  constructor(unread: Unread) {
+  /** `unread` limits the bytes of all streams that the kernel has not taken yet. `others` are formats besides Connect's. */
+  constructor(unread: Unread, others: readonly OfferedFormat[] = []) {
     this.#unread = unread;
+    this.#others = others;
   }
 
   /** Returns the RPC of a stream. */
@@ -65,6 +85,10 @@ export class StreamServer {
     return {
       method,
       serve: (call, codec) => this.serve(stream, call, codec),
+      serveOther: (call) => {
+        const format = this.#others.find((one) => one.isAskedBy(call.request.headers));
+        return format ? this.#serve(stream, call, format) : null;
+      },
       register: (router) =>
         router.rpc(method, (request, context) => messagesOf(stream, request, context), {
           jsonOptions: { ignoreUnknownFields },
@@ -72,78 +96,83 @@ export class StreamServer {
     };
   }
 
-  /**
-   * Serves a stream. Encodes each event once for all readers, writes queued events together, and takes further events from the
-   * feed only when the kernel has taken the previous batch. Resolves with the error that ended the stream, or null.
-   */
-  async serve(stream: EventStream, call: CallScope, codec: Codec): Promise<unknown> {
-    const { response } = call;
-    const type = `application/connect+${codec === 'json' ? 'json' : 'proto'}`;
-    call.askForBody();
-    response.writeHead(200, ['content-type', type, 'connect-accept-encoding', 'gzip']);
-    const sending = new Sending(response, this.#unread);
-    const error = await this.#pump(stream, call, codec, sending).then(
-      () => null,
-      (reason: unknown) => sending.dropped ?? reason ?? new EnvdError('internal', 'stream failed'),
-    );
-    if (!response.destroyed && !response.writableEnded)
-      response.end(error === null ? this.#end : endOfStream(error));
-    call.release();
-    return error;
+  /** Serves a stream in the Connect protocol. Resolves with the error that ended the stream, or null. */
+  serve(stream: EventStream, call: CallScope, codec: Codec): Promise<unknown> {
+    return this.#serve(stream, call, CONNECT[codec]);
   }
 
   /** Drops all buffers that are not being sent, to keep them out of a snapshot. */
   dropBuffers(): void {
-    for (const codec of ['json', 'binary'] as const) {
-      this.#recent[codec]?.batch.release();
-      this.#recent[codec] = null;
-    }
+    for (const { batch } of this.#recent.values()) batch.release();
+    this.#recent.clear();
     this.#spare.length = 0;
   }
 
-  async #pump(stream: EventStream, call: CallScope, codec: Codec, sending: Sending): Promise<void> {
-    const feed = await open(stream, call, codec);
+  /**
+   * Serves a stream. Encodes each event once for all readers, writes queued events together, and takes further events from the
+   * feed only when the kernel has taken the previous batch. Resolves with the error that ended the stream, or null.
+   */
+  async #serve(stream: EventStream, call: CallScope, format: StreamFormat): Promise<unknown> {
+    const { response } = call;
+    call.askForBody();
+    if (!format.hasStatus) response.writeHead(200, [...format.head]);
+    const sending = new Sending(response, this.#unread);
+    const error = await this.#pump(stream, call, format, sending).then(
+      () => null,
+      (reason: unknown) => sending.dropped ?? reason ?? new EnvdError('internal', 'stream failed'),
+    );
+    if (!response.destroyed && !response.headersSent) sendRpcError(response, error);
+    else if (!response.destroyed && !response.writableEnded) response.end(format.endOf(error));
+    call.release();
+    return error;
+  }
+
+  async #pump(stream: EventStream, call: CallScope, format: StreamFormat, sending: Sending): Promise<void> {
+    const { response } = call;
+    const feed = await open(stream, call, format);
     call.hold(0);
+    if (format.hasStatus && !response.destroyed) response.writeHead(200, [...format.head]);
     sending.onStall(() => feed.stalled?.());
-    const batchBytes = () => (this.#unread.isScarce ? SMALL_BATCH_BYTES : BATCH_BYTES[codec]);
+    const batchBytes = () => (this.#unread.isScarce ? SMALL_BATCH_BYTES : BATCH_BYTES[format.codec]);
     using taking = new EventBatches(feed, call, batchBytes);
     // The loop awaits each batch, so that the readers of a process take turns and share the encoded batch.
     for (let events = await taking.next(); events !== null; events = await taking.next()) {
-      const { batch, isLast } = this.#encode(stream, events, codec);
-      const sent = batch.send(call.response, isLast);
+      const { batch, isLast } = this.#encode(stream, events, format);
+      const sent = batch.send(response, isLast);
       if (sent === null) continue;
-      sending.wait(call.response.writableLength);
+      sending.wait(response.writableLength);
       await call.race(sent);
       sending.taken();
     }
   }
 
   /** Encodes events; `late` stands for a keepalive. The last batch includes the end of the stream, which saves a write. */
-  #encode(stream: EventStream, events: readonly unknown[] | 'late', codec: Codec): Encoded {
-    const last = this.#recent[codec];
+  #encode(stream: EventStream, events: readonly unknown[] | 'late', format: StreamFormat): Encoded {
+    const last = this.#recent.get(format);
     if (last?.stream === stream && last.events === events) return last;
     const batch = FrameBatch.take(this.#spare);
-    if (events === 'late') batch.add(encodeFrame(stream.method.output, stream.keepalive, codec));
-    else for (const event of events) stream.addFrame(event, codec, batch);
+    if (events === 'late') format.addKeepalive(stream, batch);
+    else for (const event of events) format.add(stream, event, batch);
     const final = events === 'late' ? undefined : events.at(-1);
     const isLast = final !== undefined && stream.isLast(final);
-    if (isLast) batch.add(this.#end);
+    if (isLast) batch.add(format.endOf(null));
     batch.hold();
     last?.batch.release();
     const encoded = { stream, events, batch, isLast };
-    this.#recent[codec] = encoded;
+    this.#recent.set(format, encoded);
     return encoded;
   }
 }
 
 /** Opens the feed that a request asks for. Keeps nothing of the request, which may have megabytes. */
-async function open(stream: EventStream, call: CallScope, codec: Codec): Promise<Feed<unknown>> {
+async function open(stream: EventStream, call: CallScope, format: StreamFormat): Promise<Feed<unknown>> {
   const { headers } = call.request;
+  const { codec } = format;
   const timeoutMs = timeoutOf(headers);
   const limitMs = stream.ownsTimeout ? null : timeoutMs;
   call.expireAfter(limitMs, `stream exceeded its timeout of ${limitMs} ms`);
   const body = await readBody(call, REQUEST_LIMIT_BYTES[codec]);
-  const payload = await unwrap(body, headers['connect-content-encoding']);
+  const payload = await format.payloadOf(body, headers);
   const message = decodeMessage(stream.method.input, payload, codec, stream.ignoreUnknownFields);
   return stream.open(message, call, timeoutMs);
 }

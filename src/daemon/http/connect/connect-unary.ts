@@ -39,7 +39,8 @@ export interface MessageOptions {
   readonly ignoreUnknownFields: boolean;
   /**
    * Whether JSON.stringify() encodes what a handler returns, which is faster than protobuf-es. Then members must be strings,
-   * 32-bit numbers or messages, in the order of their field numbers, and absent if they have their default value.
+   * 32-bit numbers or messages, in the order of their field numbers, and absent if they have their default value. A message
+   * that protobuf-es has made is encoded by protobuf-es.
    */
   readonly isOwnJson: boolean;
 }
@@ -65,7 +66,9 @@ export function unaryRpc<Input extends DescMessage, Output extends DescMessage>(
   handle: (message: MessageShape<Input>, call: CallScope) => HandlerResult<Output>,
 ): UnaryRpc {
   const encode = (output: MessageInitShape<Output>, codec: Codec) =>
-    isOwnJson && codec === 'json' ? JSON.stringify(output) : encoded(method.output, output, codec);
+    isOwnJson && codec === 'json' && !('$typeName' in output)
+      ? JSON.stringify(output)
+      : encoded(method.output, output, codec);
   // This serves as connect-node would, but takes less CPU, as it needs no adapters between Node's streams, fetch and iterables.
   const answer = async (call: CallScope, codec: Codec) => {
     const { headers } = call.request;

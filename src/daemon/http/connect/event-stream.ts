@@ -4,7 +4,7 @@ import type { Feed, Taken } from '../../../base/feed.ts';
 import type { CallScope } from '../admission/call-scope.ts';
 import type { Codec } from './codec.ts';
 import { failedCall, nodeCallOf } from './connect-node.ts';
-import type { FrameBatch } from './frame-batch.ts';
+import type { FrameSink } from './frame-batch.ts';
 import { keepaliveMsOf } from './request.ts';
 
 /** connect-node gets batches of about so many bytes. */
@@ -25,7 +25,7 @@ export interface EventStream<
   open(request: MessageShape<Input>, call: CallScope, timeoutMs: number | null): Promise<Feed<Event>>;
   message(event: Event): MessageShape<Output>;
   /** Adds the event to `batch` as one frame. */
-  addFrame(event: Event, codec: Codec, batch: FrameBatch): void;
+  addFrame(event: Event, codec: Codec, batch: FrameSink): void;
   /** Returns whether the stream ends with this event. */
   isLast(event: Event): boolean;
   readonly keepalive: MessageShape<Output>;

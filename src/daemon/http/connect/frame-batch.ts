@@ -10,11 +10,19 @@ const REFERENCE_BYTES = 8 * 1024;
 /** A pool keeps at most so many batches, because few are usually being sent at a time. */
 const SPARE_LIMIT = 4;
 
+/** Where frames are written. */
+export interface FrameSink {
+  /** Appends `length` uninitialised bytes, to be filled before anything else is done with the sink. */
+  allocate(length: number): Buffer;
+  /** Appends bytes, which must not change afterwards. */
+  add(bytes: Uint8Array): void;
+}
+
 /**
  * Frames that are written together, to one or several readers. Small frames are copied into a buffer, large ones are referenced.
  * The buffer is reused when the kernel has taken the bytes, so that streams produce no garbage.
  */
-export class FrameBatch {
+export class FrameBatch implements FrameSink {
   readonly #buffer = Buffer.allocUnsafeSlow(BUFFER_BYTES);
   #parts: Uint8Array[] = [];
   /** This range of the buffer was filled, but is not in `#parts` yet. */

@@ -60,10 +60,14 @@ export function keepaliveMsOf(headers: IncomingHttpHeaders): number {
 const PIECE_BYTES = 256;
 
 /**
- * Reads the whole body. The bytes of a large one count for `call`. Throws `resource_exhausted` when the body is larger than
- * `limit` bytes, `aborted` when the client disconnects, and the reason when the call is aborted.
+ * Reads the whole body. The bytes of a large one count for `call`. Throws `resource_exhausted`, or what `refusal` makes, when the
+ * body is larger than `limit` bytes, `aborted` when the client disconnects, and the reason when the call is aborted.
  */
-export async function readBody(call: CallScope, limit: number): Promise<Buffer> {
+export async function readBody(
+  call: CallScope,
+  limit: number,
+  refusal: (limit: number) => Error = tooLarge,
+): Promise<Buffer> {
   const { request } = call;
   call.askForBody();
   const { promise, resolve, reject } = call.pending<void>();
@@ -73,7 +77,7 @@ export async function readBody(call: CallScope, limit: number): Promise<Buffer> 
     length += piece.length;
     pieces.push(piece);
     call.hold(length + pieces.length * PIECE_BYTES);
-    if (length > limit) reject(tooLarge(limit));
+    if (length > limit) reject(refusal(limit));
   });
   request.on('end', resolve);
   request.on('error', (cause) => reject(new EnvdError('aborted', 'client disconnected', { cause })));

@@ -11,6 +11,11 @@ export interface Rpc {
    * this function, connect-node serves that protocol too.
    */
   serve?(call: CallScope, codec: Codec): Promise<unknown>;
+  /**
+   * Serves a call in another format that its headers ask for; null: they ask for none. Resolves as `serve`. Absent: there is no other
+   * format.
+   */
+  serveOther?(call: CallScope): Promise<unknown> | null;
   /** Adds the RPC to connect-node, which serves the other protocols. */
   register(router: ConnectRouter): void;
 }

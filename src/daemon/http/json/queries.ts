@@ -20,7 +20,8 @@ import { FREEZE_MODES } from '../../services/pause/freezer.ts';
 
 export const HEALTH_QUERY = object({ verbose: presence });
 
-const FILE = {
+/** The parameters of downloads and uploads. */
+export const FILE_PARAMETERS = {
   path: parameter,
   username: parameter,
   signature: parameter,
@@ -28,16 +29,16 @@ const FILE = {
   signature_expiration: sent({ type: 'integer', format: 'int64' }),
 };
 /** These parameters authorize a caller, so they are read before all others. */
-export const CALLER_QUERY = object(FILE);
+export const CALLER_QUERY = object(FILE_PARAMETERS);
 
 /** A directory is downloaded as an archive in one of these formats. */
-const FORMATS = ['tar', 'tar.gz'] as const;
+export const FORMATS = ['tar', 'tar.gz'] as const;
 export type ArchiveFormat = (typeof FORMATS)[number];
 
 /** Whether the client asks for an archive must be known before the caller is authorized and other parameters are checked. */
 export const ARCHIVE_QUERY = object({ format: presence });
 
-export const DOWNLOAD_QUERY = object({ ...FILE, format: choice(FORMATS, null) });
+export const DOWNLOAD_QUERY = object({ ...FILE_PARAMETERS, format: choice(FORMATS, null) });
 
 /** Permission bits as chmod(1) reads them, without set-id bits; null when absent or empty. */
 const permissionBits: Shape<number | null> = {
@@ -51,7 +52,7 @@ const permissionBits: Shape<number | null> = {
 };
 
 export const UPLOAD_QUERY = object({
-  ...FILE,
+  ...FILE_PARAMETERS,
   durable: flag,
   append: flag,
   offset: wholeNumber,

@@ -40,7 +40,7 @@ function downloadRoute(app: FastifyInstance, files: FileServices, limits: Downlo
     method: ['GET', 'HEAD'],
     url: '/files',
     handler: async (request, reply) => {
-      const caller = callerOf(request);
+      const caller = fileQueryOf(request);
       const operation = ARCHIVE_QUERY.read(request.query, '').format ? 'read-archive' : 'read';
       const path = files.resolve(files.admit(caller, operation), caller.path);
       request.call.subject = { path };
@@ -58,7 +58,7 @@ function uploadRoute(app: FastifyInstance, files: FileServices): void {
   const room = new Allowance(ROOM_BYTES);
   const admit = (request: FastifyRequest, reply: FastifyReply) => {
     try {
-      const caller = callerOf(request);
+      const caller = fileQueryOf(request);
       const user = files.admit(caller, isArchive(request) ? 'write-archive' : 'write');
       const query = UPLOAD_QUERY.read(request.query, '');
       const change = changeOf(request.headers, query);
@@ -119,7 +119,7 @@ function requireDecodable(url: string): void {
 }
 
 /** Returns the file that a request names, and what authorizes its caller. */
-function callerOf(request: FastifyRequest): FileQuery {
+export function fileQueryOf(request: FastifyRequest): FileQuery {
   requireDecodable(request.raw.url ?? '');
   const query = CALLER_QUERY.read(request.query, '');
   const { path = '', username = '', signature, signature_expiration: expiration } = query;

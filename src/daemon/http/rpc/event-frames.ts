@@ -8,18 +8,18 @@ import type {
   ProcessEvent,
 } from '../../services/process/output/events.ts';
 import { type Codec, ENVELOPE_BYTES, frameOf, writeEnvelope } from '../connect/codec.ts';
-import type { FrameBatch } from '../connect/frame-batch.ts';
+import type { FrameSink } from '../connect/frame-batch.ts';
 import { REASON } from './process-messages.ts';
 
 /** Adds the frame of an output event, by far the most frequent message. */
-export function addOutputFrame(event: OutputEvent, codec: Codec, batch: FrameBatch): void {
+export function addOutputFrame(event: OutputEvent, codec: Codec, batch: FrameSink): void {
   if (codec === 'json') addJsonFrame(event, batch);
   else addBinaryFrame(event, batch);
 }
 
 const JSON_TAIL = '"}}}';
 
-function addJsonFrame({ stream, bytes }: OutputEvent, batch: FrameBatch): void {
+function addJsonFrame({ stream, bytes }: OutputEvent, batch: FrameSink): void {
   const head = `{"event":{"data":{"${stream}":"`;
   const length = head.length + base64Length(bytes) + JSON_TAIL.length;
   const frame = batch.allocate(ENVELOPE_BYTES + length);
@@ -40,7 +40,7 @@ const EVENT_TAG = 0x0a;
 const DATA_TAG = 0x12;
 const OUTPUT_TAG: Record<OutputStream, number> = { stdout: 0x0a, stderr: 0x12, pty: 0x1a };
 
-function addBinaryFrame({ stream, bytes }: OutputEvent, batch: FrameBatch): void {
+function addBinaryFrame({ stream, bytes }: OutputEvent, batch: FrameSink): void {
   const output = 1 + varintLength(bytes.length) + bytes.length;
   const data = 1 + varintLength(output) + output;
   const event = 1 + varintLength(data) + data;

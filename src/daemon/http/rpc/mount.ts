@@ -11,11 +11,16 @@ import { DECOMPRESSED_LIMIT_BYTES } from '../connect/request.ts';
 import type { Rpc } from '../connect/rpc.ts';
 import type { StreamPlaces } from '../connect/stream-places.ts';
 import { type FilesystemDependencies, filesystemRpcs } from './filesystem.ts';
-import { processRpcs } from './process.ts';
+import { type Listing, processRpcs } from './process.ts';
 import { connectStream, type ProcessDependencies, startStream } from './process-streams.ts';
 import { type WatchDependencies, watchDirStream, watcherRpcs } from './watch.ts';
 
 export type RpcDependencies = ProcessDependencies & FilesystemDependencies & WatchDependencies;
+
+/** What extensions change of the RPCs. */
+export interface RpcExtensions {
+  readonly listings: readonly Listing[];
+}
 
 const PROTOCOL_VERSION = '1';
 /** The content types of RPCs over HTTP/1.1, those of Connect first. Each RPC accepts some of them. */
@@ -27,9 +32,13 @@ const CONTENT_TYPES = [
 const UNSERVED = /^application\/grpc(?!-web(?:[+; ]|$))/i;
 
 /** Returns all RPCs. */
-export function createRpcs(dependencies: RpcDependencies, streams: StreamServer): Rpc[] {
+export function createRpcs(
+  dependencies: RpcDependencies,
+  streams: StreamServer,
+  { listings }: RpcExtensions,
+): Rpc[] {
   return [
-    ...processRpcs(dependencies.processes),
+    ...processRpcs(dependencies.processes, listings),
     streams.rpc(startStream(dependencies)),
     streams.rpc(connectStream(dependencies)),
     ...filesystemRpcs(dependencies),
@@ -79,7 +88,8 @@ function mountRpc(app: FastifyInstance, rpc: Rpc, handler: UniversalHandler, pla
     takeOver(reply);
     const type = headers['content-type'] ?? '';
     const codec = codecOf(type);
-    if (rpc.serve && codec) void settle(call, rpc.serve(call, codec));
+    const served = (codec ? rpc.serve?.(call, codec) : rpc.serveOther?.(call)) ?? null;
+    if (served !== null) void settle(call, served);
     else if (handler.supportedContentType(type) && !UNSERVED.test(type))
       void settle(call, serveByConnectNode(call, handler));
     else refuseType(call, type, accepted);

@@ -17,7 +17,7 @@ import type { ProcessTable } from '../../services/process/table.ts';
 import type { CallScope } from '../admission/call-scope.ts';
 import { type Codec, encodeFrame } from '../connect/codec.ts';
 import type { EventStream } from '../connect/event-stream.ts';
-import type { FrameBatch } from '../connect/frame-batch.ts';
+import type { FrameSink } from '../connect/frame-batch.ts';
 import { callerOf } from '../connect/request.ts';
 import { addOutputFrame, jsonFrame } from './event-frames.ts';
 import { configOf, eventMessage, offsetsOf, selectorOf, sizeOf } from './process-messages.ts';
@@ -36,7 +36,7 @@ function processEvents<Output extends DescMessage>(
   return {
     ignoreUnknownFields: true,
     message,
-    addFrame(event: ProcessEvent, codec: Codec, batch: FrameBatch) {
+    addFrame(event: ProcessEvent, codec: Codec, batch: FrameSink) {
       if (event.type === 'output') addOutputFrame(event, codec, batch);
       else batch.add((codec === 'json' && jsonFrame(event)) || encodeFrame(schema, message(event), codec));
     },

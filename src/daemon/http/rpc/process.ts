@@ -1,7 +1,11 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import type { MessageInitShape } from '@bufbuild/protobuf';
 import { within } from '../../../base/abort.ts';
 import { EnvdError } from '../../../base/errors.ts';
 import {
+  type ListRequest,
+  type ListResponse,
+  type ListResponseSchema,
   Process,
   type ProcessSelector,
   Signal,
@@ -27,8 +31,14 @@ const TURN_BYTES = 256 * 1024;
 /** Unknown properties are ignored, because newer clients send them. */
 const MESSAGES = { ignoreUnknownFields: true, isOwnJson: true };
 
-/** Returns the RPCs of `process.Process`, except its event streams. */
-export function processRpcs(processes: ProcessTable): Rpc[] {
+/** Answers a List that asks for what an extension tells, whole or in parts; null: it does not. */
+export type Listing = (
+  request: ListRequest,
+  call: CallScope,
+) => Promise<ListResponse> | AsyncIterable<MessageInitShape<typeof ListResponseSchema>> | null;
+
+/** Returns the RPCs of `process.Process`, except its event streams. The first of `listings` that answers a List does so. */
+export function processRpcs(processes: ProcessTable, listings: readonly Listing[] = []): Rpc[] {
   const { method } = Process;
   /** Finds the process that the call is about, and records it as the subject of the call. */
   const find = (selector: ProcessSelector | undefined, call: CallScope) => {
@@ -37,7 +47,13 @@ export function processRpcs(processes: ProcessTable): Rpc[] {
     return process;
   };
   return [
-    unaryRpc(method.list, MESSAGES, () => listed(processes.list())),
+    unaryRpc(method.list, MESSAGES, (request, call) => {
+      for (const listing of listings) {
+        const answer = listing(request, call);
+        if (answer) return answer;
+      }
+      return listed(processes.list());
+    }),
     unaryRpc(method.update, MESSAGES, ({ process, pty }, call) => {
       const target = find(process, call);
       if (pty) target.resize(sizeOf(pty));

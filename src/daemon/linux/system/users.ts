@@ -85,6 +85,7 @@ interface Groups {
   /** The ids of the groups that a user is a member of. */
   readonly ofMember: ReadonlyMap<string, readonly number[]>;
   readonly nameOf: ReadonlyMap<number, string>;
+  readonly idOf: ReadonlyMap<string, number>;
 }
 
 /** Parses passwd(5): `name:password:uid:gid:gecos:home:shell`. The first entry of a name or uid counts. */
@@ -104,6 +105,7 @@ function parsePasswd(text: string): Passwd {
 function parseGroups(text: string): Groups {
   const ofMember = new Map<string, number[]>();
   const nameOf = new Map<number, string>();
+  const idOf = new Map<string, number>();
   for (const [name, , gidText, members = ''] of lines(text)) {
     const gid = parseId(gidText);
     if (!name || gid === null) continue;
@@ -113,8 +115,9 @@ function parseGroups(text: string): Groups {
       else ofMember.set(member, [gid]);
     }
     if (!nameOf.has(gid)) nameOf.set(gid, name);
+    if (!idOf.has(name)) idOf.set(name, gid);
   }
-  return { ofMember, nameOf };
+  return { ofMember, nameOf, idOf };
 }
 
 function lines(text: string): string[][] {
@@ -182,6 +185,11 @@ class Accounts implements AccountNames {
   groupName(gid: number): string {
     return this.#groups.nameOf.get(gid) ?? String(gid);
   }
+
+  /** Null: there is none of that name. */
+  groupId(name: string): number | null {
+    return this.#groups.idOf.get(name) ?? parseId(name);
+  }
 }
 
 /**
@@ -203,6 +211,11 @@ export class UserDatabase {
     const user = this.#current().user(name);
     if (!user) throw new EnvdError('unauthenticated', `invalid username: '${name}'`);
     return user;
+  }
+
+  /** Returns the id of the group of this name, or of this number; null: there is none. */
+  groupId(name: string): number | null {
+    return this.#current().groupId(name);
   }
 
   /** Returns a snapshot of all names, for many look-ups in one call. */

@@ -55,8 +55,8 @@ async function assertMayLeave(from: PathHandle, to: PathHandle): Promise<void> {
   if (old.dev !== next.dev || old.ino !== next.ino) await from.assertMayMove();
 }
 
-/** Opens the destination and creates its missing parents. */
-async function openDestination(path: string, user: User, lanes: Lanes): Promise<PathHandle> {
+/** Opens a destination, not following a symbolic link, and creates its missing parents. */
+export async function openDestination(path: string, user: User, lanes: Lanes): Promise<PathHandle> {
   try {
     const place = await PathHandle.open(path, false, lanes);
     try {
@@ -96,7 +96,7 @@ async function moveAcross(
  * Runs `work` with a name in a new directory, which is next to `place` and which only root can enter. Then it removes
  * what has that name, and the directory.
  */
-async function inStage(
+export async function inStage(
   place: PathHandle,
   shown: string,
   lanes: Lanes,
@@ -177,7 +177,7 @@ async function removeIfUnchanged(
 }
 
 /** Tells whether the directory of `to` is in the tree at `from`. The copy would then recurse forever. */
-async function isInside(to: PathHandle, from: PathHandle): Promise<boolean> {
+export async function isInside(to: PathHandle, from: PathHandle): Promise<boolean> {
   const above = await from.directoryPath();
   const source = joinBytes(above, from.name);
   const directory = await to.directoryPath();

@@ -25,6 +25,8 @@ export interface Abilities {
   readonly attributes: Ability;
   /** Listeners at localhost are reachable at the guest's address. */
   readonly forwarding: Ability;
+  /** Those of extensions, by name. */
+  readonly [extension: string]: Ability;
 }
 
 export interface CgroupAbilities {
@@ -43,6 +45,8 @@ export interface AbilitySources {
   readonly cgroups: CgroupAbilities;
   /** Resolves with the reason why localhost listeners are not forwarded; null when they are. */
   forwardingObstacle(): Promise<string | null>;
+  /** By the name of each extension, why it is missing, or null. */
+  extensionObstacles(): Readonly<Record<string, string | null>>;
 }
 
 /** Returns what a daemon that is not root cannot do; null when it is root. */
@@ -69,6 +73,9 @@ export async function abilities(sources: AbilitySources, isWritable: boolean): P
       isWritable ? await attributeObstacle('/') : 'not known while the file system is frozen',
     ),
     forwarding: unless(await sources.forwardingObstacle()),
+    ...Object.fromEntries(
+      Object.entries(sources.extensionObstacles()).map(([name, obstacle]) => [name, unless(obstacle)]),
+    ),
   };
 }
 

@@ -35,6 +35,7 @@ function setUp(audit: FreezeAudit | null = null): { app: FastifyInstance; guest:
     version: '1',
     cgroups: { obstacle: 'none here', accountsMemory: false, limitsTasks: false },
     forwardingObstacle: async () => null,
+    extensionObstacles: () => ({}),
     ...{ freezer: idle, filesystemFreezer: idle },
   });
   healthRoutes(app, health, guest);

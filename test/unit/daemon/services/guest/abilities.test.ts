@@ -20,6 +20,7 @@ vi.mock('node:os', async (original) => ({
 const sources = {
   cgroups: { obstacle: null, accountsMemory: false, limitsTasks: false },
   forwardingObstacle: async () => null,
+  extensionObstacles: () => ({}),
 };
 
 test.each([
@@ -37,5 +38,5 @@ test.each([
 test('of controllers that cgroup v2 does not have it is told where they may be', async () => {
   const { memoryAccounting, taskLimit } = await abilities(sources, false);
   for (const ability of [memoryAccounting, taskLimit])
-    expect(ability).toMatchObject({ reason: expect.stringContaining('or the kernel is without it') });
+    expect(ability).toMatchObject({ reason: expect.stringContaining('or the kernel lacks it') });
 });

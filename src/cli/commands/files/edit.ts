@@ -1,0 +1,100 @@
+import { spawn } from 'node:child_process';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Connection } from '../../connection/connection.ts';
+import { Failure } from '../../output/failure.ts';
+import { baseName, remotePath } from '../../transfer/place.ts';
+import { uploadFile } from '../../transfer/remote-tree.ts';
+import type { Call } from '../spec/call.ts';
+import { defineCommand } from '../spec/command.ts';
+import { PATH_ARGUMENT } from './ls.ts';
+
+const MAX_BYTES = 64 * 1024 * 1024;
+const NOT_FOUND = 404;
+
+/** A file as it was read. */
+interface Version {
+  readonly content: Buffer;
+  /** Null: there is no file, or the daemon tells no ETag. */
+  readonly etag: string | null;
+  readonly exists: boolean;
+}
+
+export const editCommand = defineCommand<object>({
+  name: 'edit',
+  summary: 'Edit a file with $VISUAL or $EDITOR',
+  details: [
+    'If the file has been changed by somebody else meanwhile, it is left as it is, and your version is kept on this machine.',
+  ],
+  arguments: [PATH_ARGUMENT],
+  options: [],
+  json: '{"path","changed"}',
+  async run(call) {
+    const connection = await call.connection();
+    const path = remotePath(call.argument(0));
+    const before = await read(connection, path);
+    const directory = await mkdtemp(join(tmpdir(), 'envctl-edit-'));
+    // The name keeps its ending, by which editors know the language.
+    const file = join(directory, baseName(path).replace(/[^\w.-]/g, '_') || 'file');
+    await writeFile(file, before.content, { mode: 0o600 });
+    await edit(call, file);
+    const content = await readFile(file);
+    const changed = !content.equals(before.content) || (!before.exists && content.length > 0);
+    if (changed) await write(connection, path, content, before, file);
+    await rm(directory, { recursive: true, force: true });
+    await call.output.result({ path, changed }, async () =>
+      call.output.note(changed ? 'written' : 'not changed'),
+    );
+    return 0;
+  },
+});
+
+async function read(connection: Connection, path: string): Promise<Version> {
+  const response = await connection.http.send({
+    path: '/files',
+    query: connection.fileQuery(path),
+    headers: { 'accept-encoding': 'identity' },
+    allow: [NOT_FOUND],
+  });
+  const pieces: Buffer[] = [];
+  let length = 0;
+  for await (const piece of response) {
+    length += piece.length;
+    if (length > MAX_BYTES) throw new Failure('failed', `'${path}' is too large to edit: more than 64 MiB`);
+    pieces.push(piece);
+  }
+  if (response.statusCode === NOT_FOUND) return { content: Buffer.alloc(0), etag: null, exists: false };
+  return { content: Buffer.concat(pieces), etag: response.headers.etag ?? null, exists: true };
+}
+
+async function edit(call: Call, file: string): Promise<void> {
+  const { env } = call.surroundings;
+  const editor = env.VISUAL || env.EDITOR || 'vi';
+  // As git does: the variable may have arguments.
+  const child = spawn('/bin/sh', ['-c', `${editor} "$@"`, editor, file], { stdio: 'inherit', env });
+  const code = await new Promise<number | null>((resolve, reject) => {
+    child.once('exit', resolve).once('error', reject);
+  });
+  if (code !== 0) throw new Failure('failed', `the editor has failed: your version is kept as ${file}`);
+}
+
+async function write(
+  connection: Connection,
+  path: string,
+  content: Buffer,
+  { etag, exists, content: before }: Version,
+  file: string,
+): Promise<void> {
+  const conflict = new Failure('failed', `'${path}' was changed meanwhile: your version is kept as ${file}`);
+  // A daemon that knows no conditions of uploads is asked once more.
+  const now = await read(connection, path);
+  if (now.exists !== exists || !now.content.equals(before)) throw conflict;
+  const condition = exists ? etag !== null && { 'if-match': etag } : { 'if-none-match': '*' };
+  const size = content.length;
+  await uploadFile(connection, path, content, { size, mode: null }, condition || {}).catch(
+    (error: Failure) => {
+      throw new Failure(error.reason, `${error.message}; your version is kept as ${file}`);
+    },
+  );
+}

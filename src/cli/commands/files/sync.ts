@@ -1,0 +1,149 @@
+import { watch } from 'node:fs/promises';
+import { Failure, usageError } from '../../output/failure.ts';
+import { Progress } from '../../output/progress.ts';
+import { Copier, type CopyResult } from '../../transfer/copy.ts';
+import type { DestinationTree, SourceTree } from '../../transfer/item.ts';
+import { type FilePlace, readPlace } from '../../transfer/place.ts';
+import { planSync } from '../../transfer/sync.ts';
+import { watchEvents } from '../../transfer/watch-events.ts';
+import type { Call } from '../spec/call.ts';
+import { defineCommand } from '../spec/command.ts';
+import { copyOptions, PARALLEL_OPTION, PLACES, RESULT_SHAPE, Trees, tellTotal } from './copy.ts';
+
+/** How long changes are collected before they are transferred, in milliseconds. */
+const COLLECT_MS = 200;
+
+interface SyncOptions {
+  readonly delete?: boolean;
+  readonly checksum?: boolean;
+  readonly dryRun?: boolean;
+  readonly watch?: boolean;
+  readonly parallel?: number;
+}
+
+export const syncCommand = defineCommand<SyncOptions>({
+  name: 'sync',
+  summary: 'Make a directory as another one is, by transferring what differs',
+  details: [
+    PLACES,
+    'The content of SOURCE is compared with that of DESTINATION. Files of the same size and time are the same; if only the times differ, digests decide where the daemon tells them. A file for which nothing tells is transferred.',
+  ],
+  arguments: [
+    { name: 'source', help: 'a directory', completes: 'directory' },
+    { name: 'destination', help: 'a directory, which is made if it is missing', completes: 'directory' },
+  ],
+  options: [
+    { flags: '--delete', help: 'remove what the source does not have' },
+    { flags: '-c, --checksum', help: 'compare the digests of all files' },
+    { flags: '-n, --dry-run', help: 'only say what would be done' },
+    { flags: '-w, --watch', help: 'go on, and transfer what changes' },
+    PARALLEL_OPTION,
+  ],
+  json: `${RESULT_SHAPE} with "removed" and "same"; with --dry-run {"transfer":[PATH],"remove":[PATH],"same"}`,
+  async run(call, options) {
+    const [source, destination] = [readPlace(call.argument(0)), readPlace(call.argument(1))];
+    if (source.side === 'local' && destination.side === 'local')
+      throw usageError('both are on this machine: a path in the sandbox begins with a colon');
+    const trees = new Trees(call);
+    const from = await trees.at(source);
+    const root = await from.root();
+    if (root?.kind !== 'directory') throw new Failure('not_found', `${from.label} is not a directory`);
+    const once = async () => synchronize(call, from, await trees.at(destination), options);
+    await once();
+    if (!options.watch) return 0;
+    for await (const _ of changesOf(call, source)) await once();
+    return 0;
+  },
+});
+
+async function synchronize(
+  call: Call,
+  source: SourceTree,
+  destination: SourceTree & DestinationTree,
+  options: SyncOptions,
+): Promise<void> {
+  const { transfer, extra, same } = await planSync({ source, destination }, options);
+  const removed = options.delete ? extra : [];
+  if (options.dryRun) return tellPlan(call, transfer.map(pathOf), removed.map(pathOf), same);
+  const progress = new Progress(call.output);
+  const copier = new Copier(source, destination, copyOptions(call, progress, options.parallel));
+  try {
+    for (const item of removed) await destination.remove(item.names);
+    await destination.makeDirectory([]);
+    if (transfer.length > 0) await copier.items(transfer);
+  } finally {
+    progress.end();
+  }
+  const { output } = call;
+  const total: CopyResult = copier.result;
+  if (output.isJson) {
+    const seconds = Number(progress.seconds.toFixed(3));
+    return output.json({ ...total, removed: removed.length, same, seconds });
+  }
+  await tellTotal(call, total, progress);
+  if (removed.length > 0) output.note(`${removed.length} removed`);
+}
+
+function pathOf({ names }: { readonly names: readonly string[] }): string {
+  return names.join('/');
+}
+
+async function tellPlan(
+  { output }: Call,
+  transfer: readonly string[],
+  remove: readonly string[],
+  same: number,
+): Promise<void> {
+  await output.result({ transfer, remove, same }, async () => {
+    for (const path of transfer) await output.line('transfer ', path);
+    for (const path of remove) await output.line('remove   ', path);
+  });
+}
+
+/** Yields after changes of the source, for all that come within a moment. */
+async function* changesOf(call: Call, place: FilePlace): AsyncGenerator<void> {
+  const changes = new Changes();
+  const collect = async () => {
+    if (place.side === 'local') for await (const _ of watch(place.path, { recursive: true })) changes.add();
+    else {
+      const connection = await (place.context === null
+        ? call.connection()
+        : call.connectionTo(place.context));
+      for await (const _ of watchEvents(connection, { path: place.path, recursive: true })) changes.add();
+    }
+    throw new Failure('failed', 'the source is not watched any more: was it removed?');
+  };
+  const failing = collect().catch((error: unknown) => changes.fail(error));
+  try {
+    for (;;) {
+      await changes.next();
+      yield;
+    }
+  } finally {
+    void failing;
+  }
+}
+
+/** Changes that have come since the last look. */
+class Changes {
+  #came = Promise.withResolvers<void>();
+  #timer: NodeJS.Timeout | undefined;
+
+  add(): void {
+    // Not put off by further changes: some directories never come to rest.
+    this.#timer ??= setTimeout(() => {
+      this.#timer = undefined;
+      this.#came.resolve();
+    }, COLLECT_MS);
+  }
+
+  fail(error: unknown): void {
+    this.#came.reject(error);
+  }
+
+  /** Resolves when changes have come. Throws when no more can come. */
+  async next(): Promise<void> {
+    await this.#came.promise;
+    this.#came = Promise.withResolvers();
+  }
+}

@@ -1,0 +1,145 @@
+import type { Connection } from '../../connection/connection.ts';
+import { Follower } from '../../process/follow.ts';
+import { ProcessInput } from '../../process/input.ts';
+import { readSelector } from '../../process/selector.ts';
+import { exitCodeOf, parseSignal } from '../../process/signals.ts';
+import type { Call } from '../spec/call.ts';
+import { defineCommand } from '../spec/command.ts';
+import type { ArgumentSpec } from '../spec/description.ts';
+import { Interrupts } from './interrupts.ts';
+import { present } from './session.ts';
+import { EXITS_OF_PROCESSES } from './start.ts';
+import { converse, ESCAPE_OPTION, escapeKeyOf } from './terminal.ts';
+
+const FROM_START = { stdout: 0n, stderr: 0n, pty: 0n };
+
+const PROCESS_ARGUMENT: ArgumentSpec = {
+  name: 'process',
+  help: 'a pid, or a tag; tag:7 is the tag 7',
+};
+
+/** Follows a process that runs or has just ended; `isWhole`: from the first byte that the daemon keeps. */
+function followerOf(call: Call, connection: Connection, isWhole: boolean, keepaliveS?: number): Follower {
+  const process = readSelector(call.argument(0));
+  const resume = isWhole ? { resumeFrom: FROM_START } : {};
+  return new Follower(connection, {
+    signal: call.leaving,
+    ...(keepaliveS !== undefined && { keepaliveS }),
+    open: (stream) => connection.processes.connect({ process, ...resume }, stream),
+  });
+}
+
+export const attachCommand = defineCommand<{
+  readonly new?: boolean;
+  readonly input?: boolean;
+  readonly escape?: string;
+}>({
+  name: 'attach',
+  summary: 'Attach to a running process',
+  details: [
+    'Shows the output that the daemon keeps, then what comes. A process with a terminal gets what is typed; other processes get standard input unless it is a terminal. Several clients can be attached to one process.',
+  ],
+  arguments: [PROCESS_ARGUMENT],
+  options: [
+    { flags: '--new', help: 'show only what comes from now on' },
+    { flags: '--no-input', help: 'only look: pass nothing on' },
+    ESCAPE_OPTION,
+  ],
+  exits: EXITS_OF_PROCESSES,
+  json: 'the events of `run`',
+  async run(call, options) {
+    const connection = await call.connection();
+    const key = escapeKeyOf(options.escape);
+    const follower = followerOf(call, connection, options.new !== true);
+    if (options.input === false) return (await present(call, follower)) ?? 0;
+    if (await hasTerminal(call, connection)) return converse(call, connection, follower, key);
+    using interrupts = new Interrupts(connection, (text) => call.output.note(text));
+    const onStarted = (pid: number) => {
+      interrupts.aimAt(pid);
+      const { stdin } = call.surroundings;
+      if (stdin.isTTY) return;
+      const input = new ProcessInput(connection, pid, 'stdin', (bytes) =>
+        call.output.warn(`${bytes} bytes of input may be lost`),
+      );
+      input.pipe(stdin as AsyncIterable<Buffer>).catch((error: Error) => call.output.warn(error.message));
+    };
+    return (await present(call, follower, { onStarted })) ?? 0;
+  },
+});
+
+/** Whether a process has a terminal: only such a one takes a size. It gets the size of the local terminal. */
+async function hasTerminal(call: Call, { processes, unary }: Connection): Promise<boolean> {
+  const { columns: cols = 80, rows = 24 } = call.surroundings.stdout as { columns?: number; rows?: number };
+  const process = readSelector(call.argument(0));
+  return processes.update({ process, pty: { size: { cols, rows } } }, unary).then(
+    () => true,
+    () => false,
+  );
+}
+
+/** After how long without output the kept output counts as shown, and the longest that this is waited for. */
+const QUIET_S = 1;
+const LONGEST_MS = 15_000;
+
+export const logsCommand = defineCommand<{ readonly follow?: boolean }>({
+  name: 'logs',
+  summary: 'Show the output of a process that the daemon keeps',
+  details: [
+    'envd keeps the last MiB of each process, until 30 s after its end. A daemon that keeps nothing shows what comes from now on. Without --follow, envctl leaves when nothing more has come for a second.',
+  ],
+  arguments: [PROCESS_ARGUMENT],
+  options: [{ flags: '-f, --follow', help: 'go on until the process ends' }],
+  json: 'the events of `run`',
+  async run(call, options) {
+    const connection = await call.connection();
+    const follower = followerOf(call, connection, true, options.follow ? undefined : QUIET_S);
+    const until = performance.now() + LONGEST_MS;
+    const isEnough = ({ type }: { type: string }) =>
+      !options.follow && (type === 'idle' || performance.now() > until);
+    await present(call, follower, { isEnough });
+    return 0;
+  },
+});
+
+export const waitCommand = defineCommand<object>({
+  name: 'wait',
+  summary: 'Wait for the end of a process, and exit as it does',
+  arguments: [PROCESS_ARGUMENT],
+  options: [],
+  exits: EXITS_OF_PROCESSES,
+  json: '{"pid","exitCode"}',
+  async run(call) {
+    const connection = await call.connection();
+    const follower = followerOf(call, connection, false);
+    for await (const event of follower.events()) {
+      if (event.type !== 'end') continue;
+      const exitCode = exitCodeOf(event.end);
+      await call.output.result({ pid: follower.pid, exitCode }, async () => {});
+      return exitCode;
+    }
+    return 0;
+  },
+});
+
+export const killCommand = defineCommand<{ readonly signal?: number; readonly tree?: boolean }>({
+  name: 'kill',
+  summary: 'Send a signal to processes',
+  details: ['The signal reaches the whole process group. Daemons other than envd know TERM and KILL only.'],
+  arguments: [{ ...PROCESS_ARGUMENT, isVariadic: true }],
+  options: [
+    { flags: '-s, --signal <signal>', help: 'TERM (the default), KILL, INT, a number', parse: parseSignal },
+    { flags: '--tree', help: 'reach every descendant, too, where the daemon can do that' },
+  ],
+  json: '{"signaled":[PROCESS]}',
+  async run(call, { signal = 15, tree = false }) {
+    const connection = await call.connection();
+    for (const name of call.arguments) {
+      const process = readSelector(name);
+      await connection.call((options) =>
+        connection.processes.sendSignal({ process, signal, scope: tree ? 1 : 0 }, options),
+      );
+    }
+    await call.output.result({ signaled: call.arguments }, async () => {});
+    return 0;
+  },
+});

@@ -1,0 +1,29 @@
+import { usageError } from '../../output/failure.ts';
+import { defineCommand } from '../spec/command.ts';
+import { EXITS_OF_PROCESSES, START_OPTIONS, type StartOptions, startRequest } from './start.ts';
+import { ESCAPE_OPTION, runInTerminal } from './terminal.ts';
+
+export const shellCommand = defineCommand<
+  StartOptions & { readonly shell?: string; readonly escape?: string }
+>({
+  name: 'shell',
+  summary: 'Open a shell in a terminal',
+  details: [
+    'Every key goes to the shell, also ^C and ^Z. If the connection is lost, the shell goes on, and envctl connects again.',
+    'The escape key, ^] by default, begins a command to envctl: d or . detaches and leaves the shell running, k kills it, ? shows help, and the key itself sends it. `envctl attach` comes back to a shell.',
+  ],
+  arguments: [],
+  options: [
+    { flags: '--shell <program>', help: 'the program; default: /bin/bash' },
+    ESCAPE_OPTION,
+    ...START_OPTIONS,
+  ],
+  exits: EXITS_OF_PROCESSES,
+  json: 'the events of `run`',
+  async run(call, options) {
+    if (options.shell === '') throw usageError('--shell must name a program');
+    const connection = await call.connection();
+    const request = startRequest([options.shell ?? '/bin/bash', '-l'], options);
+    return runInTerminal(call, connection, request, options);
+  },
+});

@@ -1,0 +1,78 @@
+import { randomUUID } from 'node:crypto';
+import type { Connection } from '../../connection/connection.ts';
+import { Failure } from '../../output/failure.ts';
+import type { Follower, StreamCall } from '../../process/follow.ts';
+import type { OptionSpec } from '../spec/description.ts';
+import { parseAssignment, parseDuration } from '../spec/parsers.ts';
+
+/** The options of commands that start a process. */
+export interface StartOptions {
+  readonly tag?: string;
+  readonly timeout?: number;
+  readonly env?: readonly (readonly [string, string])[];
+  readonly cwd?: string;
+}
+
+export const START_OPTIONS: readonly OptionSpec[] = [
+  { flags: '--tag <name>', help: 'a name for the process, which other commands take instead of its pid' },
+  {
+    flags: '--timeout <time>',
+    help: 'kill the process after this time, such as 90, 10m or 2h',
+    parse: parseDuration,
+  },
+  {
+    flags: '-e, --env <NAME=VALUE>',
+    help: 'set a variable; may be repeated',
+    parse: parseAssignment,
+    isRepeated: true,
+  },
+  { flags: '-C, --cwd <directory>', help: 'the working directory' },
+];
+
+export const EXITS_OF_PROCESSES = [
+  ['0 to 119', 'The exit code of the process itself.'],
+  ['128 + N', 'Signal N ended the process.'],
+] as const;
+
+/** What `Start` is asked for. */
+export interface StartCall {
+  readonly process: { cmd: string; args: string[]; envs: Record<string, string>; cwd?: string };
+  readonly tag?: string;
+  readonly timeoutMs: number | null;
+}
+
+/** The request that starts a command. */
+export function startRequest(
+  [cmd = '', ...args]: readonly string[],
+  { tag, timeout, env = [], cwd }: StartOptions,
+): StartCall {
+  const process = { cmd, args, envs: Object.fromEntries(env), ...(cwd !== undefined && { cwd }) };
+  return { process, ...(tag !== undefined && { tag }), timeoutMs: timeout ?? null };
+}
+
+/** Opens the stream of a start. The time limit is the process', so it is not one of the call. */
+export function openStart(
+  { processes }: Connection,
+  { timeoutMs, ...request }: StartCall & { stdin?: boolean; pty?: { size: { cols: number; rows: number } } },
+  { headers, signal }: StreamCall,
+) {
+  const limit = timeoutMs === null ? {} : { 'Connect-Timeout-Ms': String(timeoutMs) };
+  return processes.start(
+    { ...request, startId: randomUUID() },
+    { headers: { ...headers, ...limit }, signal },
+  );
+}
+
+/** Does `work`; a command that does not exist or cannot be executed is told as a shell tells it. */
+export async function explainStart(follower: Follower, work: () => Promise<number>): Promise<number> {
+  try {
+    return await work();
+  } catch (error) {
+    if (follower.pid !== null || !(error instanceof Failure)) throw error;
+    if (error.reason === 'not_found' || /ENOENT|no such file/i.test(error.message))
+      throw new Failure('no_such_command', error.message);
+    if (/EACCES|ENOEXEC|permission denied|not executable/i.test(error.message))
+      throw new Failure('not_executable', error.message);
+    throw error;
+  }
+}

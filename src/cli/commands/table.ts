@@ -1,0 +1,49 @@
+import { catCommand } from './files/cat.ts';
+import { mkdirCommand, mvCommand, rmCommand, statCommand } from './files/change.ts';
+import { cpCommand } from './files/copy.ts';
+import { editCommand } from './files/edit.ts';
+import { lsCommand } from './files/ls.ts';
+import { syncCommand } from './files/sync.ts';
+import { watchCommand } from './files/watch.ts';
+import { metricsCommand, portsCommand, upgradeCommand } from './platform/guest.ts';
+import { initCommand } from './platform/init.ts';
+import { collapseCommand, freezeCommand, pauseTestCommand, thawCommand } from './platform/pause.ts';
+import { attachCommand, killCommand, logsCommand, waitCommand } from './process/attach.ts';
+import { psCommand } from './process/ps.ts';
+import { runCommand } from './process/run.ts';
+import { shellCommand } from './process/shell.ts';
+import { addContext, listContexts, removeContext, useContext } from './reach/context.ts';
+import { doctorCommand } from './reach/doctor.ts';
+import { healthCommand, versionCommand } from './reach/health.ts';
+import { completionCommand, manCommand } from './reach/texts.ts';
+import {
+  extendSandboxCommand,
+  killSandboxCommand,
+  listSandboxesCommand,
+  pauseSandboxCommand,
+  resumeSandboxCommand,
+} from './sandboxes/sandboxes.ts';
+import type { CommandSpec } from './spec/command.ts';
+
+/** The commands in the order of the help. The parser, the completions and the manual are made from this. */
+export const COMMANDS: readonly CommandSpec[] = [
+  ...[runCommand, shellCommand, psCommand, attachCommand, logsCommand, waitCommand, killCommand],
+  ...[lsCommand, catCommand, cpCommand, syncCommand, rmCommand, mvCommand, mkdirCommand, statCommand],
+  ...[editCommand, watchCommand],
+  ...[healthCommand, doctorCommand, versionCommand, metricsCommand, portsCommand],
+  ...[initCommand, freezeCommand, thawCommand, collapseCommand, pauseTestCommand, upgradeCommand],
+  ...[
+    listSandboxesCommand,
+    extendSandboxCommand,
+    pauseSandboxCommand,
+    resumeSandboxCommand,
+    killSandboxCommand,
+  ],
+  ...[addContext, useContext, listContexts, removeContext, completionCommand, manCommand],
+];
+
+/** What each group of commands is for. */
+export const GROUPS: Readonly<Record<string, string>> = {
+  sandboxes: 'The sandboxes of a gateway',
+  context: 'Places with their tokens, under names',
+};

@@ -1,0 +1,215 @@
+import type { CommandDescription, Completion, OptionSpec } from '../spec/description.ts';
+import { GLOBAL_OPTIONS } from '../spec/global-options.ts';
+import { flagParts } from './flags.ts';
+
+export const SHELLS = ['bash', 'zsh', 'fish'];
+
+type Table = readonly CommandDescription[];
+
+/** The completions for a shell, to be sourced by it; null for a shell that is not known. */
+export function completionFor(shell: string, table: Table): string | null {
+  if (shell === 'bash') return forBash(table);
+  if (shell === 'zsh') return forZsh(table);
+  return shell === 'fish' ? forFish(table) : null;
+}
+
+const CONTEXTS = `envctl context list --json 2>/dev/null | grep -o '"name":"[^"]*"' | cut -d'"' -f4`;
+
+/** The first words, and the second ones of groups. */
+function firstWords(table: Table): string[] {
+  return [...new Set(table.map(({ name }) => name.split(' ')[0] ?? ''))];
+}
+
+function secondWords(table: Table, group: string): string[] {
+  return table.flatMap(({ name }) => (name.startsWith(`${group} `) ? [name.slice(group.length + 1)] : []));
+}
+
+function isGroup(table: Table, word: string): boolean {
+  return table.some(({ name }) => name.startsWith(`${word} `));
+}
+
+function flagsOf(options: readonly OptionSpec[]): string[] {
+  return options.flatMap((option) => {
+    const { short, long } = flagParts(option);
+    return short === null ? [long] : [short, long];
+  });
+}
+
+/** What completes the arguments of a command: that of its first argument, as the others are alike. */
+function completionOf({ arguments: list, passesThrough }: CommandDescription): Completion | null {
+  return passesThrough ? 'command' : (list[0]?.completes ?? null);
+}
+
+function forBash(table: Table): string {
+  const cases = table.map((command) => {
+    const flags = flagsOf([...command.options, ...GLOBAL_OPTIONS]).join(' ');
+    return `    '${command.name}') flags='${flags}'; kind='${completionOf(command) ?? ''}' ;;`;
+  });
+  const groups = firstWords(table).filter((word) => isGroup(table, word));
+  const valued = (wanted: Completion) =>
+    flagsOf(
+      [...GLOBAL_OPTIONS, ...table.flatMap(({ options }) => options)].filter(
+        ({ completes }) => completes === wanted,
+      ),
+    );
+  const patterns = (flags: readonly string[]) => [...new Set(flags)].join('|');
+  return `# Completions of envctl for bash.
+_envctl() {
+  local word=\${COMP_WORDS[COMP_CWORD]} before=\${COMP_WORDS[COMP_CWORD-1]} command=\${COMP_WORDS[1]} flags='' kind='' at=2
+  if [ "$COMP_CWORD" -eq 1 ]; then
+    COMPREPLY=($(compgen -W '${firstWords(table).join(' ')}' -- "$word"))
+    return
+  fi
+  case $command in
+${groups
+  .map(
+    (group) => `    ${group})
+      if [ "$COMP_CWORD" -eq 2 ]; then COMPREPLY=($(compgen -W '${secondWords(table, group).join(' ')}' -- "$word")); return; fi
+      command="$command \${COMP_WORDS[2]}"; at=3 ;;`,
+  )
+  .join('\n')}
+  esac
+  case $command in
+${cases.join('\n')}
+  esac
+  case $before in
+    ${patterns(valued('file'))}) kind=file; flags='' ;;
+    ${patterns(valued('context'))}) kind=context; flags='' ;;
+  esac
+  if [ "\${word#-}" != "$word" ]; then
+    COMPREPLY=($(compgen -W "$flags" -- "$word"))
+    return
+  fi
+  case $kind in
+    file) COMPREPLY=($(compgen -f -- "$word")) ;;
+    directory) COMPREPLY=($(compgen -d -- "$word")) ;;
+    command) [ "$COMP_CWORD" -gt "$at" ] || COMPREPLY=($(compgen -c -- "$word")) ;;
+    context) COMPREPLY=($(compgen -W "$(${CONTEXTS})" -- "$word")) ;;
+  esac
+}
+complete -F _envctl envctl
+`;
+}
+
+/** Text within single quotes of a shell. */
+function quoted(text: string): string {
+  return `'${text.replaceAll("'", `'\\''`)}'`;
+}
+
+/** A line of `_arguments` or `_describe`: a colon and brackets mean something there. */
+function escaped(text: string): string {
+  return text.replace(/[:[\]\\]/g, '\\$&');
+}
+
+function forZsh(table: Table): string {
+  const describe = (words: readonly (readonly [string, string])[]) =>
+    words.map(([word, summary]) => `    ${quoted(`${word}:${escaped(summary)}`)}`).join('\n');
+  const summaries = firstWords(table).map(
+    (word) =>
+      [
+        word,
+        table.find(({ name }) => name === word)?.summary ?? `${secondWords(table, word).join(', ')}`,
+      ] as const,
+  );
+  const groups = firstWords(table).filter((word) => isGroup(table, word));
+  return `#compdef envctl
+# Completions of envctl for zsh.
+_envctl() {
+  local -a words_found
+  if (( CURRENT == 2 )); then
+    words_found=(
+${describe(summaries)}
+    )
+    _describe command words_found
+    return
+  fi
+  local command=$words[2]
+  case $command in
+${groups
+  .map(
+    (group) => `    ${group})
+      if (( CURRENT == 3 )); then
+        words_found=(
+${describe(secondWords(table, group).map((word) => [word, table.find(({ name }) => name === `${group} ${word}`)?.summary ?? ''] as const))}
+        )
+        _describe command words_found
+        return
+      fi
+      command="$command $words[3]" ;;`,
+  )
+  .join('\n')}
+  esac
+  case $command in
+${table.map(zshCase).join('\n')}
+  esac
+}
+_envctl_contexts() { compadd -- $(${CONTEXTS}) }
+compdef _envctl envctl
+`;
+}
+
+const ZSH_ACTIONS: Readonly<Record<Completion, string>> = {
+  file: '_files',
+  directory: '_files -/',
+  command: '_command_names -e',
+  context: '_envctl_contexts',
+};
+
+function zshCase(command: CommandDescription): string {
+  const options = [...command.options, ...GLOBAL_OPTIONS].flatMap((option) => {
+    const { short, long, value } = flagParts(option);
+    const action = option.completes ? ZSH_ACTIONS[option.completes] : ' ';
+    const rest = `[${escaped(option.help)}]${value === null ? '' : `:${escaped(value)}:${action}`}`;
+    const many = option.isRepeated ? '*' : '';
+    return [short, long].flatMap((flag) => (flag === null ? [] : [quoted(many + flag + rest)]));
+  });
+  const completion = completionOf(command);
+  const argument = completion === null ? [] : [quoted(`*:argument:${ZSH_ACTIONS[completion]}`)];
+  return `    ${quoted(command.name)}) _arguments ${[...options, ...argument].join(' ')} ;;`;
+}
+
+function forFish(table: Table): string {
+  const words = firstWords(table).map((word) => {
+    const summary = table.find(({ name }) => name === word)?.summary ?? secondWords(table, word).join(', ');
+    return `complete -c envctl -n __fish_use_subcommand -a ${quoted(word)} -d ${quoted(summary)}`;
+  });
+  const head = ['# Completions of envctl for fish.', 'complete -c envctl -f', ...words];
+  const options = GLOBAL_OPTIONS.map((option) => fishOption(option, ''));
+  return `${[...head, ...table.flatMap(fishCommand), ...options].join('\n')}\n`;
+}
+
+const FISH_ACTIONS: Readonly<Record<Completion, string>> = {
+  file: '-F',
+  directory: '-F',
+  command: `-a ${quoted('(__fish_complete_command)')}`,
+  context: `-a ${quoted(`(${CONTEXTS})`)}`,
+};
+
+function fishCommand(command: CommandDescription): string[] {
+  const [first = '', second] = command.name.split(' ');
+  const seen = `__fish_seen_subcommand_from ${first}`;
+  const condition = second === undefined ? seen : `${seen}; and __fish_seen_subcommand_from ${second}`;
+  const word =
+    second === undefined
+      ? []
+      : [`complete -c envctl -n ${quoted(seen)} -a ${quoted(second)} -d ${quoted(command.summary)}`];
+  const completion = completionOf(command);
+  const argument =
+    completion === null ? [] : [`complete -c envctl -n ${quoted(condition)} ${FISH_ACTIONS[completion]}`];
+  const options = command.options.map((option) => fishOption(option, `-n ${quoted(condition)}`));
+  return [...word, ...options, ...argument];
+}
+
+function fishOption(option: OptionSpec, condition: string): string {
+  const { short, long, value } = flagParts(option);
+  const parts = [
+    'complete -c envctl',
+    condition,
+    short === null ? '' : `-s ${short.slice(1)}`,
+    `-l ${long.slice(2)}`,
+  ];
+  if (value !== null) parts.push(option.completes === 'file' ? '-r -F' : '-x');
+  if (option.completes === 'context') parts.push(`-a ${quoted(`(${CONTEXTS})`)}`);
+  if (option.choices) parts.push(`-a ${quoted(option.choices.join(' '))}`);
+  return [...parts, `-d ${quoted(option.help)}`].filter((part) => part !== '').join(' ');
+}

@@ -1,0 +1,86 @@
+import { type Client, Code, ConnectError, createClient, type Interceptor } from '@connectrpc/connect';
+import { createConnectTransport } from '@connectrpc/connect-node';
+import { Filesystem } from '../../gen/filesystem/filesystem_pb.js';
+import { Process } from '../../gen/process/process_pb.js';
+import { Failure } from '../output/failure.ts';
+import { type Endpoint, headersOf } from './endpoint.ts';
+import { failureOf } from './failures.ts';
+import { HttpClient, type HttpRequest } from './http.ts';
+
+/** The longest message that is read, in bytes: a listing of some hundred thousand entries. */
+const MAX_MESSAGE = 256 * 1024 * 1024;
+/** How long a call with one answer may take, in milliseconds. */
+const CALL_MS = 60_000;
+/** How often a stream says that it lives, in seconds; one that is silent for three times as long is lost. */
+export const KEEPALIVE_S = 20;
+
+/** The calls of a daemon. Those of `processes` and `files` throw `ConnectError`, which `failure()` explains. */
+export class Connection {
+  readonly target: Endpoint;
+  readonly processes: Client<typeof Process>;
+  readonly files: Client<typeof Filesystem>;
+  readonly http: HttpClient;
+
+  constructor(target: Endpoint) {
+    this.target = target;
+    const headers = headersOf(target);
+    this.http = new HttpClient(target.url, target.name, headers);
+    const transport = createConnectTransport({
+      baseUrl: target.url,
+      httpVersion: '1.1',
+      nodeOptions: { agent: this.http.agent },
+      useBinaryFormat: true,
+      acceptCompression: [],
+      readMaxBytes: MAX_MESSAGE,
+      interceptors: [withHeaders({ ...headers, ...userHeader(target.user) })],
+    });
+    this.processes = createClient(Process, transport);
+    this.files = createClient(Filesystem, transport);
+  }
+
+  /** Options of a call with one answer. */
+  get unary(): { readonly timeoutMs: number } {
+    return { timeoutMs: CALL_MS };
+  }
+
+  /** Makes a call of `processes` or `files` with its options, and throws what failed as a `Failure`. */
+  async call<T>(make: (options: { readonly timeoutMs: number }) => Promise<T>): Promise<T> {
+    try {
+      return await make(this.unary);
+    } catch (error) {
+      throw await this.failure(error);
+    }
+  }
+
+  /** What an error of a call means. An answer in between, such as a gateway's, is asked for its text. */
+  async failure(error: unknown): Promise<Failure> {
+    if (error instanceof ConnectError && /^HTTP \d{3}$/.test(error.rawMessage)) {
+      const told = await this.http.send({ path: '/health' }).catch((reason: unknown) => reason);
+      if (told instanceof Failure) return told;
+      if (error.code === Code.Unimplemented || error.code === Code.NotFound)
+        return new Failure('failed', `${this.target.name} does not offer this operation`);
+    }
+    return failureOf(error, this.target.name);
+  }
+
+  /** The query of a transfer, which tells the user that an RPC tells in a header. */
+  fileQuery(path: string): NonNullable<HttpRequest['query']> {
+    return { path, username: this.target.user ?? undefined };
+  }
+
+  close(): void {
+    this.http.close();
+  }
+}
+
+/** The user, with which published clients name him: Basic authentication without a password. */
+function userHeader(user: string | null): Record<string, string> {
+  return user === null ? {} : { authorization: `Basic ${Buffer.from(`${user}:`).toString('base64')}` };
+}
+
+function withHeaders(headers: Readonly<Record<string, string>>): Interceptor {
+  return (next) => (request) => {
+    for (const [name, value] of Object.entries(headers)) request.header.set(name, value);
+    return next(request);
+  };
+}

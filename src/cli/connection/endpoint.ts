@@ -1,0 +1,123 @@
+import { usageError } from '../output/failure.ts';
+import type { ConnectionSettings } from './contexts.ts';
+
+const DEFAULT_URL = 'http://127.0.0.1:49983';
+const DEFAULT_PREFIX = 'Svc';
+
+/** A daemon, and how it is reached. */
+export interface Endpoint {
+  /** For messages: `http://127.0.0.1:49983`, or `sandbox box at http://…`. */
+  readonly name: string;
+  /** Without a slash at its end. */
+  readonly url: string;
+  /** The gateway and the sandbox, if it is reached through one. */
+  readonly route: GatewayRoute | null;
+  readonly token: string | null;
+  readonly user: string | null;
+}
+
+/** A gateway, with a key of the platform or of a client. */
+export interface GatewayPlace {
+  readonly url: string;
+  readonly apiKey: string | null;
+}
+
+/** How a gateway is told which sandbox, and which of its ports, is meant. */
+interface GatewayRoute extends GatewayPlace {
+  readonly sandbox: string;
+  readonly port: number | null;
+  readonly headerPrefix: string;
+}
+
+/**
+ * Where flags, variables and a context lead, the first of them that names a place. A token or key goes only to the place that it was
+ * told with, or to one that is named beside it more specifically: that of a context never goes to a `--url`.
+ */
+export function mergeSettings(layers: readonly ConnectionSettings[]): ConnectionSettings {
+  let merged: ConnectionSettings = {};
+  for (const layer of layers) {
+    const isNamed = merged.url !== undefined || merged.gateway !== undefined;
+    if (isNamed) {
+      // The place is settled: what was meant for another one is left out.
+      if (isSamePlace(merged, layer)) merged = { ...layer, ...merged };
+      else merged = { ...harmless(layer), ...merged };
+    } else {
+      const { token, ...others } = layer;
+      const named = [merged.sandbox, layer.sandbox].filter((sandbox) => sandbox !== undefined);
+      const isOtherSandbox = new Set(named).size > 1;
+      merged = { ...others, ...(token !== undefined && !isOtherSandbox && { token }), ...merged };
+    }
+  }
+  return merged;
+}
+
+function isSamePlace(one: ConnectionSettings, other: ConnectionSettings): boolean {
+  const isPlaced = other.url !== undefined || other.gateway !== undefined;
+  if (!isPlaced) return true;
+  return one.url === other.url && one.gateway === other.gateway && one.sandbox === other.sandbox;
+}
+
+function harmless({ user, headerPrefix }: ConnectionSettings): ConnectionSettings {
+  return { ...(user !== undefined && { user }), ...(headerPrefix !== undefined && { headerPrefix }) };
+}
+
+/** The daemon that the settings name; by default the one of this machine. Throws `usage`. */
+export function targetOf(settings: ConnectionSettings): Endpoint {
+  const { url, gateway, sandbox, port, token = null, user = null } = settings;
+  if (url !== undefined && gateway !== undefined)
+    throw usageError('--url and --gateway exclude each other: give one of them');
+  requireHeader('the token', token);
+  if (gateway === undefined) {
+    if (sandbox !== undefined) throw usageError('--sandbox needs --gateway');
+    const place = originOf(url ?? DEFAULT_URL);
+    return { name: place, url: place, route: null, token, user };
+  }
+  if (sandbox === undefined) throw usageError('--gateway needs --sandbox: give the id of the sandbox');
+  if (!/^[\x21-\x7e]+$/.test(sandbox)) throw usageError('--sandbox must be printable ASCII without blanks');
+  const { url: place, apiKey } = gatewayOf(settings);
+  const headerPrefix = settings.headerPrefix ?? DEFAULT_PREFIX;
+  const route = { url: place, apiKey, sandbox, port: port ?? null, headerPrefix };
+  return { name: `sandbox ${sandbox} at ${place}`, url: place, route, token, user };
+}
+
+/** The gateway that the settings name. Throws `usage`. */
+export function gatewayOf({ gateway, apiKey }: ConnectionSettings): GatewayPlace {
+  if (gateway === undefined)
+    throw usageError('there is no gateway: give --gateway, ENVCTL_GATEWAY or a context that has one');
+  requireHeader('the key', apiKey ?? null);
+  return { url: originOf(gateway), apiKey: apiKey ?? null };
+}
+
+/** The headers that every request to this daemon has. */
+export function headersOf({ route, token }: Endpoint): Record<string, string> {
+  return {
+    ...(token !== null && { 'x-access-token': token }),
+    ...(route && {
+      [`${route.headerPrefix.toLowerCase()}-sandbox-id`]: route.sandbox,
+      ...(route.port !== null && {
+        [`${route.headerPrefix.toLowerCase()}-sandbox-port`]: String(route.port),
+      }),
+      ...keyHeader(route),
+    }),
+  };
+}
+
+/** The header with the key of a gateway. */
+export function keyHeader({ apiKey }: GatewayPlace): Record<string, string> {
+  return apiKey === null ? {} : { 'x-api-key': apiKey };
+}
+
+/** Throws `usage` for what no header can carry. */
+function requireHeader(name: string, secret: string | null): void {
+  // Node's client writes the letters of Latin-1 as it likes, in one byte or in two: envd takes both.
+  if (secret !== null && !/^[\t\x20-\x7e\xa0-\xff]*$/.test(secret))
+    throw usageError(`${name} has characters that no header can carry`);
+}
+
+function originOf(text: string): string {
+  const url = URL.parse(text);
+  if (!url || !/^https?:$/.test(url.protocol)) throw usageError(`'${text}' is not a URL with http or https`);
+  if (url.username + url.password !== '')
+    throw usageError('a URL must not have a password: use --token and --user');
+  return `${url.origin}${url.pathname}`.replace(/\/+$/, '');
+}

@@ -1,0 +1,115 @@
+import { Code, ConnectError } from '@connectrpc/connect';
+import { Failure, type FailureReason } from '../output/failure.ts';
+
+/** Longest text of a server that is shown. */
+const MAX_TEXT = 500;
+
+const TOKEN_ADVICE = 'give the token with --token-file or ENVCTL_TOKEN';
+const KEY_ADVICE = 'give the key of the gateway with ENVCTL_API_KEY';
+
+/** What went wrong on the way to a server, by the code of the system's error. */
+const NETWORK: Readonly<Record<string, string>> = {
+  ECONNREFUSED: 'nothing listens there: is the daemon running, and is the port right?',
+  ECONNRESET: 'the connection was closed',
+  EPIPE: 'the connection was closed',
+  ECONNABORTED: 'the connection was closed',
+  ERR_STREAM_PREMATURE_CLOSE: 'the connection was closed',
+  ERR_STREAM_DESTROYED: 'the connection was closed',
+  HPE_INVALID_CONSTANT: 'this is no HTTP server',
+  ENOTFOUND: 'the host name is not known: check it',
+  EAI_AGAIN: 'the host name cannot be looked up now',
+  ETIMEDOUT: 'it does not answer: check the address and the network',
+  EHOSTUNREACH: 'there is no route to it: check the address and the network',
+  ENETUNREACH: 'there is no route to it: check the address and the network',
+  ERR_TLS_CERT_ALTNAME_INVALID: 'the certificate is for another host',
+  SELF_SIGNED_CERT_IN_CHAIN: 'the certificate is not trusted: set NODE_EXTRA_CA_CERTS',
+  DEPTH_ZERO_SELF_SIGNED_CERT: 'the certificate is not trusted: set NODE_EXTRA_CA_CERTS',
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE: 'the certificate is not trusted: set NODE_EXTRA_CA_CERTS',
+};
+
+const REASONS: Readonly<Partial<Record<Code, FailureReason>>> = {
+  [Code.Unauthenticated]: 'refused',
+  [Code.PermissionDenied]: 'refused',
+  [Code.NotFound]: 'not_found',
+  [Code.DeadlineExceeded]: 'timeout',
+  [Code.Unavailable]: 'unreachable',
+};
+
+/** What kind of failure a status is. */
+function reasonOfStatus(status: number): FailureReason {
+  if (status === 401 || status === 403) return 'refused';
+  if (status === 404) return 'not_found';
+  if (status === 408 || status === 504) return 'timeout';
+  return status === 502 || status === 503 ? 'unreachable' : 'failed';
+}
+
+/** The failure that a response tells; `text`: its body. */
+export function failureOfStatus(status: number, text: string, name: string): Failure {
+  const reason = reasonOfStatus(status);
+  const told = clipped(messageIn(text) || `${name} answered with status ${status}`);
+  return new Failure(reason, told + adviceFor(status, told));
+}
+
+function adviceFor(status: number, told: string): string {
+  if (status === 403) return `; ${KEY_ADVICE} if the operation is the platform's`;
+  if (status !== 401 || /user(name)?:? '/.test(told)) return '';
+  return /api.?key/i.test(told) ? `; ${KEY_ADVICE}` : `; ${TOKEN_ADVICE}`;
+}
+
+/** The member `message` of a REST error; empty for anything else. */
+function messageIn(text: string): string {
+  try {
+    const { message } = JSON.parse(text);
+    return typeof message === 'string' ? message : '';
+  } catch {
+    return '';
+  }
+}
+
+/** The failure that any thrown value means; `name`: whom the call was for. */
+export function failureOf(error: unknown, name: string): Failure {
+  if (error instanceof Failure) return error;
+  const network = networkCodeOf(error);
+  if (network !== null)
+    return new Failure('unreachable', `cannot reach ${name}: ${NETWORK[network] ?? network}`, {
+      cause: error,
+    });
+  if (!(error instanceof ConnectError))
+    return new Failure('failed', clipped(String(textOf(error))), { cause: error });
+  const reason = REASONS[error.code] ?? 'failed';
+  const told = clipped(error.rawMessage);
+  return new Failure(reason, told + adviceFor(error.code === Code.Unauthenticated ? 401 : 0, told), {
+    cause: error,
+  });
+}
+
+function textOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** The code of the network error that is behind an error; null when there is none. */
+export function networkCodeOf(error: unknown): string | null {
+  for (let [link, depth] = [error, 0]; link instanceof Error && depth < 8; link = link.cause, depth++) {
+    const { code } = link as { code?: unknown };
+    if (typeof code !== 'string') continue;
+    if (Object.hasOwn(NETWORK, code) || /^(HPE_|ERR_TLS|ERR_SSL|CERT_)/.test(code)) return code;
+  }
+  return null;
+}
+
+/** Whether a stream that fails so can go on over another connection. */
+export function isLostConnection(error: unknown): boolean {
+  if (networkCodeOf(error) !== null) return true;
+  if (error instanceof Failure) return error.reason === 'unreachable';
+  if (!(error instanceof ConnectError)) return false;
+  // Besides a broken connection: a daemon that stops or is upgraded, and one that has dropped a slow reader.
+  const codes = [Code.Unavailable, Code.Aborted, Code.ResourceExhausted];
+  return (
+    codes.includes(error.code) ||
+    /premature|incomplete|aborted|terminated|missing EndStream/i.test(error.rawMessage)
+  );
+}
+
+function clipped(text: string): string {
+  return text.length > MAX_TEXT ? `${text.slice(0, MAX_TEXT)}…` : text;
+}

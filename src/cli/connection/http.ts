@@ -1,0 +1,142 @@
+import { once } from 'node:events';
+import http, { type IncomingMessage } from 'node:http';
+import https from 'node:https';
+import type { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { Failure } from '../output/failure.ts';
+import { failureOf, failureOfStatus } from './failures.ts';
+
+/** Most bytes of an answer in JSON, and of one that tells an error. */
+const MAX_JSON = 16 * 1024 * 1024;
+const MAX_ERROR = 64 * 1024;
+/** How long a server may be silent before and within an answer, in milliseconds. */
+const SILENCE_MS = 60_000;
+
+/** A request to a server. */
+export interface HttpRequest {
+  readonly method?: string;
+  readonly path: string;
+  readonly query?: Readonly<Record<string, string | undefined>>;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** An object is sent as JSON. */
+  readonly body?: Readable | Buffer | object | undefined;
+  /** Statuses beyond 2xx that are an answer, too. */
+  readonly allow?: readonly number[];
+  readonly signal?: AbortSignal | undefined;
+  /** Default: 60 s. */
+  readonly silenceMs?: number;
+}
+
+/** Requests to one server over kept connections, with the headers that each of them has. */
+export class HttpClient {
+  readonly #url: string;
+  readonly #name: string;
+  readonly #headers: Readonly<Record<string, string>>;
+  readonly agent: http.Agent;
+
+  /** `name`: of the server, for messages. */
+  constructor(url: string, name: string, headers: Readonly<Record<string, string>>) {
+    this.#url = url;
+    this.#name = name;
+    this.#headers = headers;
+    this.agent = url.startsWith('https:')
+      ? new https.Agent({ keepAlive: true })
+      : new http.Agent({ keepAlive: true });
+  }
+
+  /** The response once its headers are there; the caller reads or destroys its body. Throws `Failure` for other statuses. */
+  async send(request: HttpRequest): Promise<IncomingMessage> {
+    const response = await this.#exchange(request).catch((error: unknown) => {
+      throw failureOf(error, this.#name);
+    });
+    const status = response.statusCode ?? 0;
+    if ((status >= 200 && status < 300) || request.allow?.includes(status)) return response;
+    const text = await readText(response, MAX_ERROR).catch(() => '');
+    throw failureOfStatus(status, text, this.#name);
+  }
+
+  /** The JSON of an answer; null when it has no body. */
+  async json(request: HttpRequest): Promise<unknown> {
+    return (await this.answer(request)).body;
+  }
+
+  /** The JSON of an answer, with its headers. */
+  async answer(
+    request: HttpRequest,
+  ): Promise<{ readonly body: unknown; readonly headers: http.IncomingHttpHeaders }> {
+    const response = await this.send(request);
+    const text = await this.#read(response);
+    try {
+      return { body: text === '' ? null : JSON.parse(text), headers: response.headers };
+    } catch {
+      throw new Failure('failed', `${this.#name} answered ${request.path} with something that is not JSON`);
+    }
+  }
+
+  /** The text of an answer. */
+  async text(request: HttpRequest): Promise<string> {
+    return this.#read(await this.send(request));
+  }
+
+  async #read(response: IncomingMessage): Promise<string> {
+    return readText(response, MAX_JSON).catch((error: unknown) => {
+      throw failureOf(error, this.#name);
+    });
+  }
+
+  close(): void {
+    this.agent.destroy();
+  }
+
+  async #exchange(request: HttpRequest): Promise<IncomingMessage> {
+    const { method = 'GET', path, query = {}, headers = {}, body, signal, silenceMs = SILENCE_MS } = request;
+    const url = new URL(this.#url + path);
+    for (const [name, value] of Object.entries(query))
+      if (value !== undefined) url.searchParams.set(name, value);
+    const content = isStream(body) || Buffer.isBuffer(body) || body === undefined ? body : asJson(body);
+    const sent = (url.protocol === 'https:' ? https : http).request(url, {
+      method,
+      agent: this.agent,
+      signal,
+      timeout: silenceMs,
+      headers: {
+        ...this.#headers,
+        ...(content !== body && { 'content-type': 'application/json' }),
+        ...(Buffer.isBuffer(content) && { 'content-length': String(content.length) }),
+        ...headers,
+      },
+    });
+    sent.once('timeout', () => sent.destroy(new Failure('timeout', `${this.#name} does not answer`)));
+    const answered = once(sent, 'response') as Promise<[IncomingMessage]>;
+    if (!isStream(content)) sent.end(content);
+    // A server may answer before it has read everything, as it does when it refuses.
+    else
+      await Promise.race([pipeline(content, sent).catch((error) => sourceError(content, error)), answered]);
+    const [response] = await answered;
+    return response;
+  }
+}
+
+/** An error of the source is thrown; one of the connection is told by the request. */
+function sourceError(source: Readable, error: unknown): void {
+  if (source.errored && source.errored === error) throw error;
+}
+
+function isStream(body: unknown): body is Readable {
+  return typeof body === 'object' && body !== null && 'pipe' in body;
+}
+
+function asJson(body: object): Buffer {
+  return Buffer.from(JSON.stringify(body));
+}
+
+async function readText(response: IncomingMessage, most: number): Promise<string> {
+  const pieces: Buffer[] = [];
+  let length = 0;
+  for await (const piece of response) {
+    length += piece.length;
+    if (length > most) throw new Failure('failed', `the answer has more than ${most} bytes`);
+    pieces.push(piece);
+  }
+  return Buffer.concat(pieces).toString();
+}

@@ -1,0 +1,57 @@
+import process from 'node:process';
+import { packageVersion } from '../base/program/version.ts';
+import { parseCommandLine } from './commands/parse.ts';
+import { Call, type Surroundings } from './commands/spec/call.ts';
+import { COMMANDS, GROUPS } from './commands/table.ts';
+import { failureOf } from './connection/failures.ts';
+import { Printer } from './output/printer.ts';
+
+/** The exit code of a program whose reader has gone, as a shell tells it: 128 and SIGPIPE. */
+const NO_READER = 141;
+
+// Not awaited: the build makes a CommonJS file of this.
+void runCli({
+  argv: process.argv.slice(2),
+  env: process.env,
+  stdin: process.stdin,
+  stdout: process.stdout,
+  stderr: process.stderr,
+});
+
+/** Executes the command line, and exits with its code when everything has been printed. */
+async function runCli(surroundings: Surroundings): Promise<void> {
+  const { stdout, stderr } = surroundings;
+  for (const stream of [stdout, stderr])
+    stream.on('error', (error: NodeJS.ErrnoException) =>
+      process.exit(error.code === 'EPIPE' ? NO_READER : 125),
+    );
+  const exitCode = await execute(surroundings);
+  for (const stream of [stdout, stderr])
+    await new Promise<void>((resolve) => stream.write('', () => resolve()));
+  // What is read or awaited beside the command has no say any more.
+  process.exit(exitCode);
+}
+
+async function execute(surroundings: Surroundings): Promise<number> {
+  const { argv, stdout, stderr } = surroundings;
+  const isJson = argv.slice(0, argv.indexOf('--') >>> 0).includes('--json');
+  let output = new Printer(stdout, stderr, { json: isJson });
+  let call: Call | null = null;
+  try {
+    const version = packageVersion();
+    const parsed = parseCommandLine({ commands: COMMANDS, groups: GROUPS, version }, argv);
+    if ('print' in parsed) {
+      stdout.write(parsed.print);
+      return 0;
+    }
+    call = new Call(surroundings, { table: COMMANDS, version }, parsed.options, parsed.args);
+    output = call.output;
+    return await parsed.command.run(call, parsed.options);
+  } catch (error) {
+    const failure = failureOf(error, 'the daemon');
+    output.error(failure);
+    return failure.exitCode;
+  } finally {
+    call?.close();
+  }
+}

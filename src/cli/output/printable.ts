@@ -1,0 +1,53 @@
+/**
+ * What a terminal may act upon, or what changes how a line is read: control characters (C0, DEL, C1), line and paragraph
+ * separators, marks that change the direction of text, and surrogates without their other half.
+ */
+const UNSAFE = /\p{Cc}|[\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]|\p{Surrogate}/gu;
+/** A byte that is not UTF-8, as the protocol tells it: U+EF00 and the byte. */
+const RAW_BYTE = /[\uef80-\uefff]/g;
+
+/** The text on one line, with everything unsafe as an escape: `\n`, `\x1b`, `\u202e`. */
+export function printable(text: string): string {
+  return text.replace(UNSAFE, escapeOf).replace(RAW_BYTE, (unit) => hex(unit.charCodeAt(0) - 0xef00));
+}
+
+/** The same for text of several lines: line feeds and tabs stay. */
+export function printableLines(text: string): string {
+  return text.replace(/[^\n\t]+/g, printable);
+}
+
+/** JSON on one line, in which everything unsafe is escaped as JSON does it. */
+export function safeJson(value: unknown): string {
+  // Such characters are within strings only.
+  return JSON.stringify(value, bigintAsText).replace(
+    UNSAFE,
+    (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  );
+}
+
+function bigintAsText(_name: string, value: unknown): unknown {
+  return typeof value === 'bigint' ? String(value) : value;
+}
+
+function escapeOf(unit: string): string {
+  if (unit === '\n') return '\\n';
+  if (unit === '\r') return '\\r';
+  if (unit === '\t') return '\\t';
+  const code = unit.charCodeAt(0);
+  return code < 0x100 ? hex(code) : `\\u${code.toString(16).padStart(4, '0')}`;
+}
+
+function hex(byte: number): string {
+  return `\\x${byte.toString(16).padStart(2, '0')}`;
+}
+
+/** How many cells of a terminal printable text takes: two for wide East Asian characters and emoji, none for combining marks. */
+export function widthOf(text: string): number {
+  let width = text.length;
+  for (const character of text.match(NOT_ONE_CELL) ?? [])
+    width += (/^\p{M}/u.test(character) ? 0 : 2) - character.length;
+  return width;
+}
+
+const NOT_ONE_CELL =
+  /\p{M}|[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6]|[\u{10000}-\u{10ffff}]/gu;

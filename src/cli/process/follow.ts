@@ -1,0 +1,211 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import { Code, ConnectError } from '@connectrpc/connect';
+import type { ProcessEvent, ProcessEvent_EndEvent, StreamOffsets } from '../../gen/process/process_pb.js';
+import { type Connection, KEEPALIVE_S } from '../connection/connection.ts';
+import { isLostConnection } from '../connection/failures.ts';
+import { Failure } from '../output/failure.ts';
+import { selectPid } from './selector.ts';
+
+export type OutputKind = 'stdout' | 'stderr' | 'pty';
+
+/** What happens to a process that is followed. */
+export type FollowEvent =
+  | { readonly type: 'started'; readonly pid: number }
+  | { readonly type: 'output'; readonly kind: OutputKind; readonly data: Uint8Array }
+  /** Output that the daemon does not keep any more, in bytes; null: how much is not known. */
+  | { readonly type: 'gap'; readonly bytes: number | null }
+  /** Nothing came for the interval of keepalives. */
+  | { readonly type: 'idle' }
+  | { readonly type: 'lost'; readonly failure: Failure }
+  | { readonly type: 'resumed' }
+  | { readonly type: 'end'; readonly end: ProcessEvent_EndEvent };
+
+/** The calls that open the first stream, and those after a lost connection. */
+type Opened = AsyncIterable<{ readonly event?: ProcessEvent | undefined }>;
+
+export interface FollowOptions {
+  /** The first stream. */
+  open(options: StreamCall): Opened;
+  /** Seconds between two keepalives of the daemon. */
+  readonly keepaliveS?: number;
+  /** How long a lost connection is tried again, in milliseconds. */
+  readonly retryMs?: number;
+  readonly signal?: AbortSignal;
+}
+
+/** The options of a call that opens a stream. */
+export interface StreamCall {
+  readonly headers: Readonly<Record<string, string>>;
+  readonly signal: AbortSignal;
+}
+
+const FIRST_PAUSE_MS = 200;
+const LONGEST_PAUSE_MS = 5_000;
+const RETRY_MS = 10 * 60_000;
+
+/**
+ * Follows a process to its end. After a lost connection it attaches again, at the byte where the output broke off if the daemon can do
+ * that. A reader that takes its time slows the process down, and nothing is kept here.
+ */
+export class Follower {
+  readonly #connection: Connection;
+  readonly #options: FollowOptions;
+  readonly #keepaliveS: number;
+  /** The bytes of each stream so far. */
+  readonly #offsets = { stdout: 0n, stderr: 0n, pty: 0n };
+  #pid: number | null = null;
+  #isReattached = false;
+
+  constructor(connection: Connection, options: FollowOptions) {
+    this.#connection = connection;
+    this.#options = options;
+    this.#keepaliveS = options.keepaliveS ?? KEEPALIVE_S;
+  }
+
+  /** The process' id; null until it has started. */
+  get pid(): number | null {
+    return this.#pid;
+  }
+
+  /** Throws `Failure`. Ends without an end event when the signal of the options aborts. */
+  async *events(): AsyncGenerator<FollowEvent> {
+    for (let open = this.#options.open.bind(this.#options); ; open = this.#attach.bind(this)) {
+      const failure = yield* this.#read(open);
+      if (failure === null) return;
+      yield { type: 'lost', failure };
+      await this.#untilReachable(failure);
+      this.#isReattached = true;
+    }
+  }
+
+  /** Reads one stream; returns null at the end of the process, or why the stream broke off. */
+  async *#read(open: (call: StreamCall) => Opened): AsyncGenerator<FollowEvent, Failure | null> {
+    const { signal } = this.#options;
+    using watchdog = new Watchdog(this.#keepaliveS * 3000, signal);
+    const headers = { 'Keepalive-Ping-Interval': String(this.#keepaliveS) };
+    try {
+      for await (const { event } of open({ headers, signal: watchdog.signal })) {
+        watchdog.pause();
+        const told = event && this.#take(event);
+        if (told) yield told;
+        if (told?.type === 'end') return null;
+        watchdog.resume();
+      }
+    } catch (error) {
+      if (signal?.aborted) return null;
+      return this.#explain(error, watchdog.hasExpired);
+    }
+    return this.#pid === null
+      ? Promise.reject(new Failure('failed', 'the daemon ended the stream before the process had started'))
+      : new Failure('unreachable', 'the daemon ended the stream');
+  }
+
+  /** The failure, if the stream can go on; otherwise throws it. */
+  async #explain(error: unknown, isSilent: boolean): Promise<Failure> {
+    const failure = isSilent
+      ? new Failure('unreachable', `${this.#connection.target.name} does not answer`)
+      : await this.#connection.failure(error);
+    if (this.#pid !== null && (isSilent || isLostConnection(error))) return failure;
+    throw failure;
+  }
+
+  #take({ event }: ProcessEvent): FollowEvent | null {
+    if (event.case === 'start') return this.#start(event.value.pid, event.value.offsets);
+    if (event.case === 'data') {
+      const { case: kind, value: data } = event.value.output;
+      if (kind === undefined) return null;
+      this.#offsets[kind] += BigInt(data.length);
+      return { type: 'output', kind, data };
+    }
+    if (event.case === 'gap') {
+      const { from, to } = event.value;
+      if (to) this.#moveTo(to);
+      return { type: 'gap', bytes: sumOf(to) - sumOf(from) };
+    }
+    if (event.case === 'keepalive') return { type: 'idle' };
+    return event.case === 'end' ? { type: 'end', end: event.value } : null;
+  }
+
+  #start(pid: number, offsets: StreamOffsets | undefined): FollowEvent {
+    this.#pid = pid;
+    if (offsets) this.#moveTo(offsets);
+    if (!this.#isReattached) return { type: 'started', pid };
+    // A daemon without the extension goes on with what comes now.
+    return offsets ? { type: 'resumed' } : { type: 'gap', bytes: null };
+  }
+
+  #moveTo({ stdout, stderr, pty }: StreamOffsets): void {
+    Object.assign(this.#offsets, { stdout, stderr, pty });
+  }
+
+  #attach(call: StreamCall): Opened {
+    const process = selectPid(this.#pid ?? 0);
+    return this.#connection.processes.connect({ process, resumeFrom: { ...this.#offsets } }, call);
+  }
+
+  /** Waits until the daemon answers again. Throws the failure when that takes too long, and what a refusal says. */
+  async #untilReachable(failure: Failure): Promise<void> {
+    const { retryMs = RETRY_MS, signal } = this.#options;
+    const until = performance.now() + retryMs;
+    for (let pause = FIRST_PAUSE_MS; ; pause = Math.min(pause * 2, LONGEST_PAUSE_MS)) {
+      await delay(pause, undefined, { signal }).catch(() => {});
+      if (signal?.aborted) return;
+      try {
+        await this.#connection.http.text({ path: '/health', silenceMs: 10_000, signal });
+        return;
+      } catch (error) {
+        if (error instanceof Failure && error.reason === 'refused') throw error;
+        if (performance.now() > until) throw failure;
+      }
+    }
+  }
+}
+
+function sumOf(offsets: StreamOffsets | undefined): number {
+  return offsets ? Number(offsets.stdout + offsets.stderr + offsets.pty) : 0;
+}
+
+/** Aborts a stream on which nothing has come for a time, and with another signal. */
+class Watchdog implements Disposable {
+  readonly #controller = new AbortController();
+  readonly #limitMs: number;
+  readonly #outer: AbortSignal | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  hasExpired = false;
+
+  constructor(limitMs: number, outer: AbortSignal | undefined) {
+    this.#limitMs = limitMs;
+    this.#outer = outer;
+    if (outer?.aborted) this.#abort();
+    outer?.addEventListener('abort', this.#abort);
+    this.resume();
+  }
+
+  get signal(): AbortSignal {
+    return this.#controller.signal;
+  }
+
+  /** While what came is used, which may take any time. */
+  pause(): void {
+    clearTimeout(this.#timer);
+  }
+
+  resume(): void {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => {
+      this.hasExpired = true;
+      this.#abort();
+    }, this.#limitMs);
+  }
+
+  [Symbol.dispose](): void {
+    clearTimeout(this.#timer);
+    this.#outer?.removeEventListener('abort', this.#abort);
+    // A reader that has left the loop leaves the stream, too.
+    this.#abort();
+  }
+
+  readonly #abort = (): void => {
+    this.#controller.abort(new ConnectError('left', Code.Canceled));
+  };
+}

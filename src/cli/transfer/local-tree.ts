@@ -1,0 +1,173 @@
+import { createHash } from 'node:crypto';
+import { createReadStream, createWriteStream, type Stats } from 'node:fs';
+import { lstat, mkdir, opendir, readlink, rename, rm, stat, utimes } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import type { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { isSystemError } from '../../base/errors.ts';
+import { Failure } from '../output/failure.ts';
+import {
+  type DestinationTree,
+  type ItemKind,
+  requireDepth,
+  requireName,
+  type SourceTree,
+  type TreeItem,
+} from './item.ts';
+
+/** A file that is not complete yet, in the directory of the complete one, whose name may have no room for more. */
+export function partBeside(path: string, identity: string): string {
+  return join(dirname(path), `.${identity}.envctl-part`);
+}
+
+/**
+ * Files on this machine below one path. What a daemon names is written below the root only: each name is one part of a path, and no
+ * link below the root is followed or written through.
+ */
+export class LocalTree implements SourceTree, DestinationTree {
+  readonly label: string;
+  readonly #root: string;
+  /** Directories that are known to be directories, as paths. */
+  readonly #directories = new Set<string>();
+  #serial = 0;
+
+  constructor(root: string) {
+    this.#root = root;
+    this.label = root;
+  }
+
+  async root(): Promise<TreeItem | null> {
+    const stats = await missingAsNull(stat(this.#root));
+    return stats && itemOf([], stats, null);
+  }
+
+  async *walk(): AsyncGenerator<TreeItem> {
+    const pending: string[][] = [[]];
+    for (let names = pending.pop(); names; names = pending.pop()) {
+      requireDepth(names, this.label);
+      const found: TreeItem[] = [];
+      for await (const { name } of await opendir(join(this.#root, ...names))) {
+        const item = await this.#look([...names, name]);
+        if (item) found.push(item);
+      }
+      found.sort((one, other) => ((one.names.at(-1) ?? '') < (other.names.at(-1) ?? '') ? -1 : 1));
+      yield* found;
+      for (const { kind, names: below } of found.reverse())
+        if (kind === 'directory') pending.push([...below]);
+    }
+  }
+
+  async open({ names }: TreeItem): Promise<Readable> {
+    return createReadStream(join(this.#root, ...names), { highWaterMark: 256 * 1024 });
+  }
+
+  async digest({ names }: TreeItem): Promise<string> {
+    const hash = createHash('sha256');
+    await pipeline(createReadStream(join(this.#root, ...names)), hash);
+    return hash.digest('base64');
+  }
+
+  async makeDirectory(names: readonly string[]): Promise<void> {
+    await this.#directory(names);
+  }
+
+  async write(names: readonly string[], { mode, modified }: TreeItem, content: Readable): Promise<void> {
+    const path = await this.pathFor(names);
+    const part = partBeside(path, `${process.pid}-${++this.#serial}`);
+    try {
+      // Exclusive, so that a link at this name is not followed.
+      await pipeline(content, createWriteStream(part, { flags: 'wx', mode: mode & 0o777 }));
+      await this.finish(part, path, modified);
+    } catch (error) {
+      await rm(part, { force: true });
+      throw localFailure(error);
+    }
+  }
+
+  /** Where a file is written: all directories before it are made, and are no links below the root. */
+  async pathFor(names: readonly string[]): Promise<string> {
+    for (const name of names) requireName(name, 'the daemon');
+    requireDepth(names, 'the daemon');
+    if (names.length === 0) {
+      await mkdir(dirname(this.#root), { recursive: true });
+      return this.#root;
+    }
+    return join(await this.#directory(names.slice(0, -1)), names.at(-1) ?? '');
+  }
+
+  /** Gives a complete file its time and its name. A link at the name is replaced, not followed. */
+  async finish(part: string, path: string, modified: number): Promise<void> {
+    if (modified > 0) await utimes(part, modified / 1000, modified / 1000);
+    await rename(part, path);
+  }
+
+  async remove(names: readonly string[]): Promise<void> {
+    if (names.length === 0) return;
+    const above = names.slice(0, -1);
+    await this.#directory(above);
+    await rm(join(this.#root, ...names), { recursive: true, force: true });
+  }
+
+  /** Makes the directory and all before it. Throws when one of them below the root is a link, or no directory. */
+  async #directory(names: readonly string[]): Promise<string> {
+    let path = this.#root;
+    if (!this.#directories.has(path))
+      await mkdir(path, { recursive: true }).catch((error) => Promise.reject(localFailure(error)));
+    this.#directories.add(path);
+    for (const name of names) {
+      requireName(name, 'the daemon');
+      path = join(path, name);
+      if (this.#directories.has(path)) continue;
+      await makeOne(path);
+      this.#directories.add(path);
+    }
+    return path;
+  }
+
+  async #look(names: string[]): Promise<TreeItem | null> {
+    const path = join(this.#root, ...names);
+    const stats = await missingAsNull(lstat(path));
+    if (!stats) return null;
+    return itemOf(names, stats, stats.isSymbolicLink() ? await readlink(path) : null);
+  }
+}
+
+async function makeOne(path: string): Promise<void> {
+  try {
+    await mkdir(path);
+  } catch (error) {
+    if (!isSystemError(error, 'EEXIST')) throw localFailure(error);
+    const stats = await lstat(path);
+    if (stats.isSymbolicLink())
+      throw new Failure(
+        'failed',
+        `${path} is a link, which is not followed: remove it, or choose another destination`,
+      );
+    if (!stats.isDirectory()) throw new Failure('failed', `${path} is not a directory: remove it first`);
+  }
+}
+
+function itemOf(names: readonly string[], stats: Stats, target: string | null): TreeItem {
+  const { size, mode, mtimeMs } = stats;
+  return { names, kind: kindOf(stats), size, mode: mode & 0o777, modified: mtimeMs, target };
+}
+
+function kindOf(stats: Stats): ItemKind {
+  if (stats.isFile()) return 'file';
+  if (stats.isDirectory()) return 'directory';
+  return stats.isSymbolicLink() ? 'link' : 'other';
+}
+
+async function missingAsNull<T>(looking: Promise<T>): Promise<T | null> {
+  return looking.catch((error: unknown) => {
+    if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return null;
+    throw localFailure(error);
+  });
+}
+
+/** An error of this machine, with the path. */
+export function localFailure(error: unknown): unknown {
+  if (!isSystemError(error)) return error;
+  const reason = error.code === 'ENOENT' ? 'not_found' : 'failed';
+  return new Failure(reason, error.message, { cause: error });
+}

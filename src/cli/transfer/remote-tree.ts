@@ -1,0 +1,181 @@
+import { Readable } from 'node:stream';
+import { Code, ConnectError } from '@connectrpc/connect';
+import { type EntryInfo, FileType } from '../../gen/filesystem/filesystem_pb.js';
+import type { Connection } from '../connection/connection.ts';
+import { Failure } from '../output/failure.ts';
+import {
+  type DestinationTree,
+  type ItemKind,
+  requireDepth,
+  requireName,
+  type SourceTree,
+  type TreeItem,
+} from './item.ts';
+import { joinPath } from './place.ts';
+
+/** How long a daemon may be silent while it stores what it got, in milliseconds. */
+export const STORING_MS = 10 * 60_000;
+
+/** Files in a sandbox below one path. */
+export class RemoteTree implements SourceTree, DestinationTree {
+  readonly label: string;
+  readonly connection: Connection;
+  readonly #root: string;
+
+  constructor(connection: Connection, root: string) {
+    this.connection = connection;
+    this.#root = root;
+    this.label = `:${root}`;
+  }
+
+  /** The path of something in the tree, as the daemon is asked for it. */
+  pathOf(names: readonly string[]): string {
+    return joinPath(this.#root, ...names);
+  }
+
+  async root(): Promise<TreeItem | null> {
+    const entry = await statOrNull(this.connection, this.#root);
+    // A link at the root is followed: its type is that of the target.
+    return entry && itemOf([], entry, entryType(entry));
+  }
+
+  async *walk(): AsyncGenerator<TreeItem> {
+    const pending: (readonly string[])[] = [[]];
+    for (let names = pending.pop(); names; names = pending.pop()) {
+      requireDepth(names, this.connection.target.name);
+      const items = (await listDirectory(this.connection, this.pathOf(names))).map((entry) =>
+        itemOf([...(names ?? []), entry.name], entry, kindOf(entry)),
+      );
+      yield* items;
+      for (const { kind, names: below } of items.reverse()) if (kind === 'directory') pending.push(below);
+    }
+  }
+
+  async open({ names, size }: TreeItem): Promise<Readable> {
+    const response = await this.connection.http.send({
+      path: '/files',
+      query: this.connection.fileQuery(this.pathOf(names)),
+      headers: { 'accept-encoding': 'identity' },
+    });
+    const told = Number(response.headers['content-length'] ?? size);
+    // A daemon that never ends would fill the disk.
+    return limited(response, told, this.pathOf(names));
+  }
+
+  /** Without `Repr-Digest` (RFC 9530) in the answer: null. */
+  async digest({ names }: TreeItem): Promise<string | null> {
+    const response = await this.connection.http.send({
+      method: 'HEAD',
+      path: '/files',
+      query: this.connection.fileQuery(this.pathOf(names)),
+      headers: { 'accept-encoding': 'identity', 'want-repr-digest': 'sha-256=1' },
+      silenceMs: STORING_MS,
+    });
+    response.resume();
+    return digestIn(response.headers['repr-digest']);
+  }
+
+  async makeDirectory(names: readonly string[]): Promise<void> {
+    await makeDirectoryAt(this.connection, this.pathOf(names));
+  }
+
+  async write(names: readonly string[], item: TreeItem, content: Readable): Promise<void> {
+    await uploadFile(this.connection, this.pathOf(names), content, item);
+  }
+
+  async remove(names: readonly string[]): Promise<void> {
+    await this.connection.call((options) =>
+      this.connection.files.remove({ path: this.pathOf(names) }, options),
+    );
+  }
+}
+
+/** Uploads the content of a file. `mode` is an extension, which other daemons ignore. */
+export async function uploadFile(
+  connection: Connection,
+  path: string,
+  content: Readable | Buffer,
+  { size, mode }: { readonly size: number; readonly mode: number | null },
+  headers: Readonly<Record<string, string>> = {},
+): Promise<void> {
+  await connection.http.text({
+    method: 'POST',
+    path: '/files',
+    query: {
+      ...connection.fileQuery(path),
+      mode: mode === null ? undefined : `0${(mode & 0o777).toString(8).padStart(3, '0')}`,
+    },
+    headers: { 'content-type': 'application/octet-stream', 'content-length': String(size), ...headers },
+    body: content,
+    silenceMs: STORING_MS,
+  });
+}
+
+/** Makes a directory and those that lead to it; returns whether it was missing. */
+export async function makeDirectoryAt(connection: Connection, path: string): Promise<boolean> {
+  try {
+    await connection.files.makeDir({ path }, connection.unary);
+    return true;
+  } catch (error) {
+    if (error instanceof ConnectError && error.code === Code.AlreadyExists) return false;
+    throw await connection.failure(error);
+  }
+}
+
+/** The entry at a path, the link itself for a link; null when there is none. */
+export async function statOrNull(connection: Connection, path: string): Promise<EntryInfo | null> {
+  try {
+    return (await connection.files.stat({ path }, connection.unary)).entry ?? null;
+  } catch (error) {
+    if (error instanceof ConnectError && error.code === Code.NotFound) return null;
+    throw await connection.failure(error);
+  }
+}
+
+/** What is in a directory. Names are checked: a path is made of them. */
+export async function listDirectory(connection: Connection, path: string): Promise<EntryInfo[]> {
+  const { entries } = await connection.call((options) =>
+    connection.files.listDir({ path, depth: 1 }, options),
+  );
+  for (const { name } of entries) requireName(name, connection.target.name);
+  return entries;
+}
+
+/** The kind of an entry, and of what a link leads to. */
+export function entryType({ type, permissions }: EntryInfo): ItemKind {
+  if (type === FileType.DIRECTORY) return 'directory';
+  if (type !== FileType.FILE) return 'other';
+  // What is no regular file has a letter of its own.
+  return /^[-Lugt]/.test(permissions) || permissions === '' ? 'file' : 'other';
+}
+
+/** The kind of an entry, `link` for a link. */
+export function kindOf(entry: EntryInfo): ItemKind {
+  const isLink = entry.symlinkTarget !== undefined || entry.type === FileType.SYMLINK;
+  return isLink ? 'link' : entryType(entry);
+}
+
+function itemOf(names: readonly string[], entry: EntryInfo, kind: ItemKind): TreeItem {
+  const { size, mode, modifiedTime } = entry;
+  const modified = modifiedTime ? Number(modifiedTime.seconds) * 1000 + modifiedTime.nanos / 1e6 : 0;
+  return { names, kind, size: Number(size), mode, modified, target: null };
+}
+
+/** The SHA-256 in a field of RFC 9530, in base64. */
+export function digestIn(field: string | string[] | undefined): string | null {
+  return /sha-256=:([A-Za-z0-9+/=]+):/.exec(String(field ?? ''))?.[1] ?? null;
+}
+
+async function* bytesUpTo(source: AsyncIterable<Buffer>, most: number, path: string): AsyncGenerator<Buffer> {
+  let length = 0;
+  for await (const piece of source) {
+    length += piece.length;
+    if (length > most) throw new Failure('failed', `'${path}' is longer than the daemon said`);
+    yield piece;
+  }
+  if (length < most) throw new Failure('unreachable', `'${path}' broke off after ${length} of ${most} bytes`);
+}
+
+function limited(response: Readable, most: number, path: string): Readable {
+  return Readable.from(bytesUpTo(response, most, path), { objectMode: false });
+}

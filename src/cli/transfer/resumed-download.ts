@@ -1,0 +1,91 @@
+import { createHash } from 'node:crypto';
+import { constants, createReadStream, createWriteStream } from 'node:fs';
+import { lstat, open, rm } from 'node:fs/promises';
+import { pipeline } from 'node:stream/promises';
+import { Failure } from '../output/failure.ts';
+import type { Progress } from '../output/progress.ts';
+import { counting } from './counting.ts';
+import type { TreeItem } from './item.ts';
+import { type LocalTree, localFailure, partBeside } from './local-tree.ts';
+import { digestIn, type RemoteTree } from './remote-tree.ts';
+
+/** Files that are larger are downloaded so that an interrupted download goes on where it broke off. */
+export const RESUMABLE_BYTES = 8 * 1024 * 1024;
+
+/**
+ * Downloads a large file. Its part beside the destination is named after the version (the ETag) of the file, so that a later call
+ * goes on with it. A file that was put together is checked by its digest where the daemon tells one.
+ */
+export async function downloadResumable(
+  source: RemoteTree,
+  item: TreeItem,
+  destination: LocalTree,
+  names: readonly string[],
+  progress: Progress,
+): Promise<void> {
+  const { http } = source.connection;
+  const request = { path: '/files', query: source.connection.fileQuery(source.pathOf(item.names)) };
+  const identity = { 'accept-encoding': 'identity' };
+  const head = await http.send({ ...request, method: 'HEAD', headers: identity });
+  head.resume();
+  const { etag } = head.headers;
+  const path = await destination.pathFor(names);
+  if (etag === undefined || etag.startsWith('W/')) {
+    const content = await source.open(item);
+    return destination.write(names, item, counting(content, item.size, path, progress));
+  }
+  const size = Number(head.headers['content-length'] ?? item.size);
+  const version = createHash('sha256')
+    .update(`${source.pathOf(item.names)}\0${path}\0${etag}\0${size}`)
+    .digest('hex')
+    .slice(0, 16);
+  const part = partBeside(path, version);
+  const known = await sizeOfPart(part, size);
+  progress.advance(known, path);
+  let digest: string | null = null;
+  if (known < size || size === 0) {
+    const range =
+      known > 0 ? { range: `bytes=${known}-`, 'if-range': etag, 'want-repr-digest': 'sha-256=1' } : {};
+    const response = await http.send({ ...request, headers: { ...identity, ...range } });
+    const isRest = known > 0 && response.statusCode === 206;
+    if (response.headers.etag !== etag) {
+      response.destroy();
+      throw new Failure('failed', `'${source.label}' has changed meanwhile: try again`);
+    }
+    digest = digestIn(response.headers['repr-digest']);
+    const from = isRest ? known : 0;
+    await pipeline(
+      counting(response, size - from, path, progress),
+      await fileAt(part, from, item.mode),
+    ).catch((error: unknown) => {
+      throw localFailure(error);
+    });
+  }
+  if (known > 0) await check(part, digest);
+  await destination.finish(part, path, item.modified);
+}
+
+/** How much of the file the part has; 0 when there is none, or something else is at its name. */
+async function sizeOfPart(part: string, most: number): Promise<number> {
+  const stats = await lstat(part).catch(() => null);
+  if (!stats) return 0;
+  if (stats.isFile() && stats.size <= most) return stats.size;
+  await rm(part, { force: true });
+  return 0;
+}
+
+async function fileAt(part: string, from: number, mode: number) {
+  const { O_WRONLY, O_CREAT, O_NOFOLLOW } = constants;
+  const file = await open(part, O_WRONLY | O_CREAT | O_NOFOLLOW, (mode & 0o777) | 0o200);
+  await file.truncate(from);
+  return createWriteStream(part, { fd: file, start: from });
+}
+
+async function check(part: string, digest: string | null): Promise<void> {
+  if (digest === null) return;
+  const hash = createHash('sha256');
+  await pipeline(createReadStream(part), hash);
+  if (hash.digest('base64') === digest) return;
+  await rm(part, { force: true });
+  throw new Failure('failed', `${part} did not have the right digest and was removed: try again`);
+}

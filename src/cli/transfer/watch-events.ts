@@ -1,0 +1,29 @@
+import type { FilesystemEvent } from '../../gen/filesystem/filesystem_pb.js';
+import { type Connection, KEEPALIVE_S } from '../connection/connection.ts';
+
+/** What is watched. */
+interface WatchedPath {
+  readonly path: string;
+  readonly recursive?: boolean;
+  readonly includeEntry?: boolean;
+  readonly allowNetworkMounts?: boolean;
+}
+
+/** The events of a watch, which begin with `start` when it is live, and end when the directory is removed. Throws `Failure`. */
+export async function* watchEvents(
+  connection: Connection,
+  watched: WatchedPath,
+): AsyncGenerator<'start' | FilesystemEvent> {
+  const left = new AbortController();
+  const headers = { 'Keepalive-Ping-Interval': String(KEEPALIVE_S) };
+  try {
+    for await (const { event } of connection.files.watchDir(watched, { headers, signal: left.signal })) {
+      if (event.case === 'start') yield 'start';
+      if (event.case === 'filesystem') yield event.value;
+    }
+  } catch (error) {
+    throw await connection.failure(error);
+  } finally {
+    left.abort();
+  }
+}

@@ -1,0 +1,91 @@
+import { chmod, chown } from 'node:fs/promises';
+import { EnvdError, isSystemError } from '../../../base/errors.ts';
+import type { OpenFile } from '../../linux/files/open-file.ts';
+import { PathHandle } from '../../linux/files/place.ts';
+import { O_PATH } from '../../linux/paths/open-flags.ts';
+import { about } from '../../linux/system/errno.ts';
+import { native } from '../../linux/system/native.ts';
+import type { User } from '../../linux/system/users.ts';
+import type { Entry, EntrySource } from '../../services/files/entries/entry.ts';
+import { stat } from '../../services/files/entries/stat.ts';
+import { StagedFile } from '../../services/files/uploads/staged-file.ts';
+
+/** Null: as it is. Times are nanoseconds since the epoch. */
+export interface NewAttributes {
+  readonly mode: number | null;
+  readonly uid: number | null;
+  readonly gid: number | null;
+  readonly accessedNs: bigint | null;
+  readonly modifiedNs: bigint | null;
+}
+
+/** chown(2) leaves an id as it is for this one. */
+const NO_CHANGE = 0xffff_ffff;
+const MAX_ATTEMPTS = 16;
+
+/**
+ * Sets attributes of the entry at an absolute path, on one descriptor; a symbolic link is followed. Behind a link of another
+ * user than root only what that user could set is set. `create`: makes an empty file of this user if nothing is there. Throws
+ * `not_found`, `permission_denied`, and `aborted` when the entry is replaced again and again.
+ */
+export async function setAttributes(
+  path: string,
+  attributes: NewAttributes,
+  create: User | null,
+  entries: EntrySource,
+): Promise<Entry> {
+  return about(path, async () => {
+    using place = await PathHandle.open(path, true, entries.lanes);
+    if (create) await makeIfMissing(place, create);
+    await using file = await openEntry(place, path);
+    await change(file, attributes, place.owner, path);
+    return await stat(path, entries, place.path);
+  });
+}
+
+async function makeIfMissing(place: PathHandle, user: User): Promise<void> {
+  if ((await place.status()) !== null) return;
+  await using staged = (await StagedFile.open(place)) ?? (await StagedFile.openNamed(place, user));
+  try {
+    if (!place.isBelowMissing) await staged.publish(user);
+  } catch (error) {
+    if (!isSystemError(error, 'EEXIST')) throw error;
+  }
+}
+
+/** Opens what is there, which must not be a symbolic link: those were followed. */
+async function openEntry(place: PathHandle, path: string): Promise<OpenFile> {
+  for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+    const file = await place.openFile(O_PATH);
+    if (!(await file.stat()).isSymbolicLink()) return file;
+    await file.close();
+    await place.renew();
+  }
+  throw new EnvdError(
+    'aborted',
+    `path was replaced by other processes on each of ${MAX_ATTEMPTS} attempts: '${path}'`,
+  );
+}
+
+/** `owner`: the user who made a link on the path, or null. The owner is changed first, because that clears set-id bits. */
+async function change(
+  file: OpenFile,
+  { mode, uid, gid, accessedNs, modifiedNs }: NewAttributes,
+  owner: number | null,
+  path: string,
+): Promise<void> {
+  const status = await file.exactStat();
+  const changesOwner = uid !== null || gid !== null;
+  if (owner !== null && (changesOwner || Number(status.uid) !== owner)) {
+    const message = `only the user who made the link on the path could change it, and cannot: '${path}'`;
+    throw new EnvdError('permission_denied', message);
+  }
+  // Leads to the entry itself, because it is open with O_PATH.
+  const at = `/proc/self/fd/${file.fd}`;
+  if (changesOwner) await file.run(() => chown(at, uid ?? NO_CHANGE, gid ?? NO_CHANGE));
+  if (mode !== null) await file.run(() => chmod(at, mode));
+  if (accessedNs !== null || modifiedNs !== null)
+    await file.run(() =>
+      native.writeTimes(file.fd, accessedNs ?? status.atimeNs, modifiedNs ?? status.mtimeNs),
+    );
+}

@@ -1,0 +1,156 @@
+import { Socket } from 'node:net';
+import { fileURLToPath } from 'node:url';
+import { within } from '../../../base/abort.ts';
+import { EnvdError, isSystemError } from '../../../base/errors.ts';
+import type { Cgroup } from '../../linux/cgroups/cgroup2.ts';
+import {
+  type Launch,
+  NoCgroup,
+  type Pipes,
+  type Spawned,
+  spawnWithPipes,
+  UNKNOWN_EXIT,
+} from '../../linux/processes/spawn.ts';
+import { isBundle } from '../../linux/system/self.ts';
+import { uniqueId } from '../../linux/system/unique-id.ts';
+import type { User } from '../../linux/system/users.ts';
+import type { WorkloadCgroups } from '../../services/process/cgroups/cgroups.ts';
+import { Leaves } from '../../services/process/cgroups/leaf.ts';
+import type { SearchJob } from './program/protocol.ts';
+import { SearchOutput } from './search-output.ts';
+import { SearchPlaces } from './search-places.ts';
+
+/** Beside this file; in an image beside the bundle of the daemon. */
+const PROGRAM = new URL(isBundle ? './search.cjs' : './program/main.ts', import.meta.url);
+/** SIGUSR1 must not open an inspector. The heap is for one file at a time, and the names of a few directories. */
+const OPTIONS = ['--disable-sigusr1', '--max-old-space-size=192'];
+const START_LIMIT_MS = 10_000;
+/** The program ends itself at its limit; it is killed after this time beyond it, in milliseconds. */
+const GRACE_MS = 2000;
+
+/** The daemon's own identity, until the program takes the rights of the user: others may not be able to read its code. */
+function ownUser(): User {
+  const [uid, gid] = [process.geteuid?.() ?? 0, process.getegid?.() ?? 0];
+  return {
+    name: 'root',
+    uid,
+    gid,
+    groups: uid === 0 ? [gid] : (process.getgroups?.() ?? [gid]),
+    home: '/',
+    shell: '/',
+  };
+}
+
+/** Starts the programs that search, each in the cgroup of the users' processes: a freeze stops it, and its memory is theirs. */
+export class SearchProcesses {
+  readonly #cgroups: WorkloadCgroups;
+  readonly #leaves = new Leaves(false);
+  readonly #places = new SearchPlaces();
+
+  constructor(cgroups: WorkloadCgroups) {
+    this.#cgroups = cgroups;
+  }
+
+  /**
+   * Starts a search, when there is a place for it. It ends when it is disposed of, when `signal` aborts, and at its limit.
+   * Throws `resource_exhausted`, what a start throws, and the reason of the signal.
+   */
+  async start(job: SearchJob, signal: AbortSignal): Promise<SearchProcess> {
+    await this.#places.enter(signal);
+    try {
+      const leaf = this.#cgroups.user?.child(`search-${process.pid}-${uniqueId()}`) ?? null;
+      const { process: spawned, pipes } = await this.#spawn(leaf);
+      void spawned.exit.then(() => {
+        this.#places.leave();
+        if (leaf) this.#leaves.release(leaf);
+      });
+      return new SearchProcess(spawned, pipes, job, () => this.#places.isWanted);
+    } catch (error) {
+      this.#places.leave();
+      throw error;
+    }
+  }
+
+  async #spawn(leaf: Cgroup | null): Promise<{ process: Spawned; pipes: Pipes }> {
+    const launch: Launch = {
+      file: process.execPath,
+      args: ['envd', ...OPTIONS, fileURLToPath(PROGRAM)],
+      environment: {},
+      cwd: '/',
+      user: ownUser(),
+      cgroup: leaf?.path ?? null,
+      limitMs: START_LIMIT_MS,
+    };
+    try {
+      return await spawnWithPipes(launch, true);
+    } catch (error) {
+      if (!(error instanceof NoCgroup)) throw error;
+      this.#cgroups.restore('user');
+      return spawnWithPipes(launch, true);
+    }
+  }
+}
+
+/** A program that searches. */
+export class SearchProcess implements Disposable {
+  readonly output: SearchOutput;
+  readonly #spawned: Spawned;
+  readonly #isWanted: () => boolean;
+  readonly #sockets: readonly Socket[];
+  #isOver = false;
+  #ended: EnvdError | null = null;
+
+  constructor(spawned: Spawned, { stdin, stdout, stderr }: Pipes, job: SearchJob, isWanted: () => boolean) {
+    this.#spawned = spawned;
+    this.#isWanted = isWanted;
+    const input = new Socket({ fd: stdin ?? -1, readable: false, writable: true });
+    const results = new Socket({ fd: stdout, readable: true });
+    const errors = new Socket({ fd: stderr, readable: true });
+    this.#sockets = [input, results, errors];
+    // What it has to say is in its output; a failed write is seen as an early end of that.
+    for (const socket of this.#sockets) socket.on('error', () => {});
+    errors.resume();
+    input.end(JSON.stringify(job));
+    this.output = new SearchOutput(results);
+    const limit = setTimeout(() => this.#kill(), job.limitMs + GRACE_MS);
+    void spawned.exit.then(() => {
+      this.#isOver = true;
+      clearTimeout(limit);
+    });
+  }
+
+  /** Throws why its output has ended before it was complete. */
+  async failEarly(): Promise<never> {
+    if (this.#ended) throw this.#ended;
+    const { code, signal } = await within(GRACE_MS, this.#spawned.exit, () => ({ ...UNKNOWN_EXIT }));
+    const how = signal === null ? `exit status ${code}` : `signal ${signal}`;
+    throw new EnvdError(
+      'aborted',
+      `search has ended early (${how}): it was killed, or needed too much memory`,
+    );
+  }
+
+  /** Ends it if others wait for its place: its client takes nothing. */
+  stalled(): void {
+    if (!this.#isWanted()) return;
+    this.#ended = new EnvdError(
+      'resource_exhausted',
+      'search was dropped: its client took nothing, and others wait',
+    );
+    this[Symbol.dispose]();
+  }
+
+  [Symbol.dispose](): void {
+    this.#kill();
+    for (const socket of this.#sockets) socket.destroy();
+  }
+
+  #kill(): void {
+    try {
+      // It is a child: until its exit is known, nothing else has this pid.
+      if (!this.#isOver) process.kill(this.#spawned.pid, 'SIGKILL');
+    } catch (error) {
+      if (!isSystemError(error, 'ESRCH')) throw error;
+    }
+  }
+}

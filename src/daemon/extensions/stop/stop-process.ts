@@ -1,0 +1,66 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import { within } from '../../../base/abort.ts';
+import { EnvdError } from '../../../base/errors.ts';
+import { monotonicMs } from '../../../base/monotonic.ts';
+import { Cgroup } from '../../linux/cgroups/cgroup2.ts';
+import { SIGTERM } from '../../linux/system/signals.ts';
+import type { ManagedProcess } from '../../services/process/lifecycle/process.ts';
+import type { EndEvent } from '../../services/process/output/events.ts';
+
+/** First and last interval of looks whether the tree has ended, in milliseconds. */
+const FIRST_LOOK_MS = 5;
+const LAST_LOOK_MS = 50;
+/** How long the tree may take to end after SIGKILL, in milliseconds: a process in state D ends when its device answers. */
+const KILL_MS = 10_000;
+/** The most pids that an error names. */
+const MOST_NAMED = 16;
+
+export interface Stopped {
+  readonly end: EndEvent;
+  /** Whether SIGKILL was needed. */
+  readonly killed: boolean;
+}
+
+/**
+ * Ends a process and everything below it: SIGTERM, SIGKILL after `graceMs`. Resolves when nothing of it is left. Throws
+ * `failed_precondition` without a cgroup, by which alone that can be known, and `deadline_exceeded` when something is left 10 s after
+ * SIGKILL.
+ */
+export async function stopProcess(process: ManagedProcess, graceMs: number): Promise<Stopped> {
+  process.signalTree(SIGTERM);
+  const { leaf } = process.state;
+  // Otherwise `signalTree` has thrown.
+  const cgroup = new Cgroup(leaf ?? '');
+  const killed = !(await hasEmptied(cgroup, graceMs, () => {}));
+  const killBy = monotonicMs() + KILL_MS;
+  // More than once: a kill fails without a free descriptor.
+  if (killed && !(await hasEmptied(cgroup, KILL_MS, () => process.kill())))
+    throw survived(process.pid, cgroup);
+  const ended = await within<{ end: EndEvent } | null>(
+    Math.max(0, killBy - monotonicMs()),
+    process.ended,
+    () => null,
+  );
+  if (ended) return { end: ended.end, killed };
+  const text = `process ${process.pid} and all below it have ended, but a client has not taken its output`;
+  throw new EnvdError('deadline_exceeded', text);
+}
+
+/** Looks until no process is left in the cgroup and below, each time after `act`; false after `limitMs`. */
+async function hasEmptied(cgroup: Cgroup, limitMs: number, act: () => void): Promise<boolean> {
+  const last = monotonicMs() + limitMs;
+  for (let interval = FIRST_LOOK_MS; ; interval = Math.min(interval * 2, LAST_LOOK_MS)) {
+    act();
+    if (!cgroup.populated()) return true;
+    const left = last - monotonicMs();
+    if (left <= 0) return false;
+    await delay(Math.min(interval, left));
+  }
+}
+
+function survived(pid: number, cgroup: Cgroup): EnvdError {
+  const pids = cgroup.processes();
+  const named = pids.slice(0, MOST_NAMED).join(', ') || 'in cgroups below its own';
+  const text = `process ${pid} was killed with all below it, but ${pids.length} are left after ${KILL_MS} ms: ${named}`;
+  return new EnvdError('deadline_exceeded', text);
+}

@@ -1,0 +1,65 @@
+import type { FastifyInstance } from 'fastify';
+import { Allowance } from '../../../base/allowance.ts';
+import { EnvdError, HttpError } from '../../../base/errors.ts';
+import { monotonicMs } from '../../../base/monotonic.ts';
+import { ignoreBody, ignoreContentType } from '../../http/admission/requests.ts';
+import type { Extension } from '../../http/extension.ts';
+import { JsonBodies } from '../../http/json/json-bodies.ts';
+import type { Selector } from '../../services/process/lifecycle/known.ts';
+import type { ProcessTable } from '../../services/process/table.ts';
+import { stopProcess } from './stop-process.ts';
+import { STOP_REQUEST } from './stop-request.ts';
+
+const PATH = '/processes/:process/stop';
+const BODY_LIMITS = { bytes: 4096, large: null, containers: 16 };
+/** Stops at a time: each waits. */
+const MOST_STOPS = 64;
+
+/**
+ * `POST /processes/{pid or tag}/stop` ends a process and everything below it, and answers when nothing of it is left. It goes on when
+ * its client leaves.
+ */
+export function stopExtension(processes: ProcessTable): Extension {
+  return { addRoutes: (app) => stopRoutes(app, processes) };
+}
+
+function stopRoutes(app: FastifyInstance, processes: ProcessTable): void {
+  const bodies = new JsonBodies(BODY_LIMITS);
+  const places = new Allowance(MOST_STOPS);
+  app.post<{ Params: { process: string } }>(PATH, { onRequest: ignoreContentType }, async (request) => {
+    const { call, params } = request;
+    const { graceMs } = STOP_REQUEST.read((await bodies.read(call)) ?? {}, '');
+    const process = processes.find(selectorIn(params.process));
+    const { pid, tag } = process;
+    call.subject = { pid };
+    if (!places.take(1))
+      throw new EnvdError(
+        'resource_exhausted',
+        `too many stops: ${MOST_STOPS} are under way, try again later`,
+      );
+    const started = monotonicMs();
+    try {
+      const { end, killed } = await stopProcess(process, graceMs);
+      const { type: _, reason, ...how } = end;
+      const durationMs = Math.round(monotonicMs() - started);
+      return { pid, tag, killed, reason: reason.replaceAll(' ', '_'), ...how, durationMs };
+    } finally {
+      places.release(1);
+    }
+  });
+  // The core tells of other methods at paths without parameters only.
+  app.route({
+    method: ['GET', 'PUT', 'PATCH', 'DELETE'],
+    url: PATH,
+    onRequest: ignoreBody,
+    handler: (request, reply) => {
+      reply.header('allow', 'POST');
+      throw new HttpError(405, `method ${request.method} is not allowed for ${PATH}: use POST`);
+    },
+  });
+}
+
+/** Digits alone are a pid. */
+function selectorIn(name: string): Selector {
+  return /^\d{1,10}$/.test(name) ? { pid: Number(name) } : { tag: name };
+}

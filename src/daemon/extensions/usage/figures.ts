@@ -1,0 +1,118 @@
+import { readFileSync } from 'node:fs';
+import { isSystemError } from '../../../base/errors.ts';
+import { Cgroup } from '../../linux/cgroups/cgroup2.ts';
+import { workloadMemory } from '../../linux/cgroups/workload-memory.ts';
+import type { StrangerFiles } from './stranger-files.ts';
+
+/** The members of ProcessUsage; undefined: the kernel does not tell. */
+export interface UsageFigures {
+  readonly userMicros: bigint;
+  readonly systemMicros: bigint;
+  readonly memoryBytes?: bigint | undefined;
+  readonly peakMemoryBytes?: bigint | undefined;
+  readonly tasks?: number | undefined;
+  readonly readBytes?: bigint | undefined;
+  readonly writtenBytes?: bigint | undefined;
+}
+
+/** A process as procfs has it. */
+export interface ProcEntry {
+  readonly pid: number;
+  /** The first 15 bytes of the name of its program, or what it calls itself. */
+  readonly name: string;
+  readonly state: string;
+  readonly parent: number;
+  readonly uid: number;
+  readonly isKernelThread: boolean;
+  /** Without I/O. */
+  readonly figures: UsageFigures;
+}
+
+/** Ticks of the CPU times in procfs in a second, on each architecture. Source: USER_HZ, asm-generic/param.h. */
+const TICK_MICROS = 10_000n;
+/** Source: PF_KTHREAD, linux/sched.h. */
+const KERNEL_THREAD = 0x0020_0000;
+/** Of larger trees, the I/O is not told: each process is a file to read. */
+const MOST_SUMMED = 64;
+
+/** A process; null when there is none any more. Source: proc_pid_stat(5), proc_pid_status(5). */
+export function procEntry(pid: number): ProcEntry | null {
+  const stat = readIfPresent(`/proc/${pid}/stat`);
+  const status = readIfPresent(`/proc/${pid}/status`);
+  // The name, in parentheses, may contain any characters.
+  const end = stat.lastIndexOf(')');
+  if (end < 0 || status === '') return null;
+  const fields = stat.slice(end + 2).split(' ');
+  const field = (number: number) => fields[number - 3] ?? '0';
+  return {
+    pid,
+    name: stat.slice(stat.indexOf('(') + 1, end),
+    state: field(3),
+    parent: Number(field(4)),
+    uid: Number(/^Uid:\s+\d+\s+(\d+)/m.exec(status)?.[1] ?? 0),
+    isKernelThread: (Number(field(9)) & KERNEL_THREAD) !== 0,
+    figures: {
+      userMicros: BigInt(field(14)) * TICK_MICROS,
+      systemMicros: BigInt(field(15)) * TICK_MICROS,
+      memoryBytes: kibibytes(status, 'VmRSS'),
+      peakMemoryBytes: kibibytes(status, 'VmHWM'),
+      tasks: Number(field(20)),
+    },
+  };
+}
+
+/** The figures of a process with its I/O. */
+export async function ownFigures({ pid, figures }: ProcEntry, files: StrangerFiles): Promise<UsageFigures> {
+  return { ...figures, ...(await ioOf([pid], files)) };
+}
+
+/** The figures of all processes in a cgroup. */
+export async function treeFigures(path: string, files: StrangerFiles): Promise<UsageFigures> {
+  const cgroup = new Cgroup(path);
+  const cpu = cgroup.cpuTime();
+  const pids = cgroup.processes();
+  return {
+    userMicros: BigInt(cpu?.userMicros ?? 0),
+    systemMicros: BigInt(cpu?.systemMicros ?? 0),
+    memoryBytes: orUndefined(workloadMemory(path).bytes),
+    peakMemoryBytes: orUndefined(cgroup.memoryPeak()),
+    tasks: readIfPresent(`${path}/cgroup.threads`).split('\n').length - 1,
+    ...(pids.length <= MOST_SUMMED && (await ioOf(pids, files))),
+  };
+}
+
+/** The sum, or nothing when a part of it is not told. Source: proc_pid_io(5). */
+async function ioOf(
+  pids: readonly number[],
+  files: StrangerFiles,
+): Promise<Pick<UsageFigures, 'readBytes' | 'writtenBytes'>> {
+  let [readBytes, writtenBytes] = [0n, 0n];
+  for (const pid of pids) {
+    const text = (await files.read(pid, 'io'))?.toString('latin1') ?? '';
+    const [read, written] = [/^read_bytes: (\d+)$/m.exec(text)?.[1], /^write_bytes: (\d+)$/m.exec(text)?.[1]];
+    if (read === undefined || written === undefined) return {};
+    readBytes += BigInt(read);
+    writtenBytes += BigInt(written);
+  }
+  return { readBytes, writtenBytes };
+}
+
+/** None of a kernel thread, and of a process that has ended. */
+function kibibytes(status: string, name: string): bigint | undefined {
+  const digits = new RegExp(`^${name}:\\s+(\\d+) kB$`, 'm').exec(status)?.[1];
+  return digits === undefined ? undefined : BigInt(digits) * 1024n;
+}
+
+function orUndefined(figure: number | null): bigint | undefined {
+  return figure === null ? undefined : BigInt(figure);
+}
+
+/** Empty when the process, or the cgroup, is gone. */
+function readIfPresent(path: string): string {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT', 'ESRCH', 'ENODEV', 'EACCES', 'EOPNOTSUPP')) return '';
+    throw error;
+  }
+}

@@ -1,0 +1,107 @@
+import { readdir } from 'node:fs/promises';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { create, type MessageInitShape } from '@bufbuild/protobuf';
+import {
+  type ListRequest,
+  type ListResponse,
+  ListResponseSchema,
+  ListScope,
+  type ProcessInfoSchema,
+} from '../../../gen/process/process_pb.js';
+import type { CallScope } from '../../http/admission/call-scope.ts';
+import type { Listing } from '../../http/rpc/process.ts';
+import { infoOf } from '../../http/rpc/process-messages.ts';
+import type { Lanes } from '../../linux/lanes/lanes.ts';
+import type { UserDatabase } from '../../linux/system/users.ts';
+import type { ManagedProcess } from '../../services/process/lifecycle/process.ts';
+import { keptOf } from '../../services/process/lifecycle/process-config.ts';
+import type { ProcessTable } from '../../services/process/table.ts';
+import { ownFigures, type ProcEntry, procEntry, treeFigures } from './figures.ts';
+import { StrangerFiles } from './stranger-files.ts';
+
+/** The most processes of the guest in one answer: it is encoded in one turn of the event loop. */
+const MOST_LISTED = 512;
+/** Processes that are looked at in one turn; each takes some 60 µs. */
+const LOOKS = 16;
+
+type Info = MessageInitShape<typeof ProcessInfoSchema>;
+
+/** What the listings read. */
+export interface ListedGuest {
+  readonly processes: ProcessTable;
+  readonly users: UserDatabase;
+  readonly lanes: Lanes;
+}
+
+/** Answers List with `usage`, and with the scope of the whole guest. */
+export function usageListing(guest: ListedGuest): Listing {
+  return (request, call) => {
+    if (request.scope === ListScope.GUEST) return guestList(request, guest, call);
+    return request.usage ? clientsList(guest) : null;
+  };
+}
+
+/** In parts that are encoded in a turn of the event loop each. */
+async function* clientsList({ processes, lanes }: ListedGuest): AsyncGenerator<{ processes: Info[] }> {
+  const files = new StrangerFiles(lanes);
+  const all = processes.list();
+  for (let at = 0; at < all.length; at += LOOKS) {
+    const infos = all.slice(at, at + LOOKS).map(async (process): Promise<Info> => {
+      const { leaf } = process.state;
+      const entry = leaf === null ? procEntry(process.pid) : null;
+      const usage =
+        leaf === null ? entry && (await ownFigures(entry, files)) : await treeFigures(leaf, files);
+      return { ...infoOf(process), ...(usage && { usage }) };
+    });
+    yield { processes: await Promise.all(infos) };
+    await nextTurn();
+  }
+}
+
+async function guestList(
+  { afterPid, usage }: ListRequest,
+  { processes, users, lanes }: ListedGuest,
+  call: CallScope,
+): Promise<ListResponse> {
+  const files = new StrangerFiles(lanes);
+  const known = new Map(processes.list().map((process) => [process.pid, process]));
+  const names = await readdir('/proc');
+  const pids = names.map(Number).filter((pid) => pid > afterPid);
+  pids.sort((a, b) => a - b);
+  const infos = await inTurns(pids.slice(0, MOST_LISTED), call, async (pid): Promise<Info | null> => {
+    const entry = procEntry(pid);
+    if (!entry) return null;
+    const command = await commandOf(entry, files);
+    return {
+      ...infoOf({ config: keptOf(command, false), pid, tag: tagOf(known.get(pid)) }),
+      ...(usage && { usage: await ownFigures(entry, files) }),
+      ...{ parent: entry.parent, user: users.names().userName(entry.uid), state: entry.state },
+    };
+  });
+  const present = infos.filter((info) => info !== null);
+  return create(ListResponseSchema, { processes: present, truncated: pids.length > MOST_LISTED });
+}
+
+const tagOf = (process: ManagedProcess | undefined) => process?.tag ?? null;
+
+/** The program and its arguments; the name in brackets, as ps(1) shows it, where they cannot be read. Source: proc_pid_cmdline(5). */
+async function commandOf({ pid, name, isKernelThread }: ProcEntry, files: StrangerFiles) {
+  const text = isKernelThread ? null : await files.read(pid, 'cmdline');
+  const [command = '', ...args] = (text?.toString('utf8') ?? '').replace(/\0$/, '').split('\0');
+  return { command: command || `[${name}]`, args, environment: {}, cwd: null };
+}
+
+/** Does `work` for each, some at a time. Throws the reason when the call is aborted. */
+async function inTurns<T, R>(
+  items: readonly T[],
+  call: CallScope,
+  work: (item: T) => Promise<R>,
+): Promise<R[]> {
+  const results: R[] = [];
+  for (let at = 0; at < items.length; at += LOOKS) {
+    call.throwIfAborted();
+    results.push(...(await Promise.all(items.slice(at, at + LOOKS).map(work))));
+    await nextTurn();
+  }
+  return results;
+}

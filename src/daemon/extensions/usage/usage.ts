@@ -1,0 +1,15 @@
+import type { StreamPlaces } from '../../http/connect/stream-places.ts';
+import type { Extension } from '../../http/extension.ts';
+import { type ListedGuest, usageListing } from './listing.ts';
+import { addPressure, metricsStreamRoutes } from './metrics-stream.ts';
+
+/** What runs in the guest, what each process uses, and the pressure on the guest, once and as a stream. */
+export function usageExtension(guest: ListedGuest, places: StreamPlaces): Extension {
+  return {
+    listing: usageListing(guest),
+    addRoutes(app) {
+      addPressure(app);
+      metricsStreamRoutes(app, places);
+    },
+  };
+}

@@ -1,0 +1,5 @@
+import { choice, object } from '../../../base/shape.ts';
+import { FILE_PARAMETERS, FORMATS } from '../../http/json/queries.ts';
+
+/** The query of downloads, of which this extension serves one format more. */
+export const ZIP_DOWNLOAD_QUERY = object({ ...FILE_PARAMETERS, format: choice([...FORMATS, 'zip'], null) });

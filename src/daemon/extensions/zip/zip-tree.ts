@@ -1,0 +1,196 @@
+import { constants } from 'node:fs';
+import { readlink } from 'node:fs/promises';
+import { Allowance } from '../../../base/allowance.ts';
+import { EnvdError, isSystemError } from '../../../base/errors.ts';
+import { DirectoryReader, type FullEntry } from '../../linux/files/directory-reader.ts';
+import type { OpenFile } from '../../linux/files/open-file.ts';
+import { PathHandle } from '../../linux/files/place.ts';
+import type { Lanes } from '../../linux/lanes/lanes.ts';
+import { type BytePath, bytePath, displayPath, pathBuffer } from '../../linux/paths/byte-path.ts';
+import { type Mount, mountOf, readMounts } from '../../linux/paths/mounts.ts';
+import { explain } from '../../linux/system/errno.ts';
+
+/** Directories within each other: each level holds a descriptor. */
+const MAX_DEPTH = 256;
+/** More entries would need a form of the directory at the end that not every program reads. */
+const MAX_ENTRIES = 65_535;
+/** What is kept of each entry for that directory, besides its name, in bytes; and of all archives together. */
+const ENTRY_BYTES = 512;
+const KEPT_BYTES = 64 * 1024 * 1024;
+const CHUNK = 64 * 1024;
+/** What a time of MS-DOS can tell, in milliseconds since the epoch: from 1980 to 2107, with a day for each time zone. */
+const FIRST_MS = Date.UTC(1980, 0, 2);
+const LAST_MS = Date.UTC(2107, 11, 30);
+
+/** Errors that concern the daemon and not the entry: the archive cannot go on. */
+const EXHAUSTED = ['EMFILE', 'ENFILE', 'ENOMEM', 'ETIMEDOUT'];
+/** Errors of entries that were removed, or replaced by another kind, after they were listed. */
+const VANISHED = ['ENOENT', 'ENOTDIR', 'ELOOP', 'ESTALE'];
+
+/** A member of the archive; a directory has no input. The names are bytes. */
+export interface ZipMember {
+  readonly name: Uint8Array;
+  readonly lastModified: Date;
+  readonly mode: number;
+  readonly input?: Uint8Array | AsyncIterable<Uint8Array>;
+}
+
+/** What all archives keep until their ends. */
+export class ZipMemory extends Allowance {
+  constructor() {
+    super(KEPT_BYTES);
+  }
+}
+
+/**
+ * The files and directories below the directory at an absolute path, which may be a symbolic link; of mounted file systems of
+ * the kernel only the mount point. Throws `aborted` at the end if something could not be read, `resource_exhausted` when there
+ * are too many entries, and `not_found` and `invalid_argument` before the first one.
+ */
+export async function* membersBelow(
+  path: string,
+  memory: ZipMemory,
+  lanes: Lanes,
+): AsyncGenerator<ZipMember> {
+  await using root = await openRoot(path, lanes);
+  using tree = new ZipTree(path, memory);
+  yield* tree.members(root);
+}
+
+async function openRoot(path: string, lanes: Lanes): Promise<DirectoryReader> {
+  try {
+    using place = await PathHandle.open(path, true, lanes);
+    const flags = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NONBLOCK;
+    return new DirectoryReader(await place.openFile(flags), place.owner);
+  } catch (error) {
+    if (!isSystemError(error, 'ENOTDIR')) throw explain(error, path);
+    throw new EnvdError('invalid_argument', `path is not a directory: '${path}'`, { cause: error });
+  }
+}
+
+class ZipTree implements Disposable {
+  readonly #shown: string;
+  readonly #memory: ZipMemory;
+  readonly #mounts: readonly Mount[] = readMounts();
+  #entries = 0;
+  #kept = 0;
+  /** The first entry that could not be read. */
+  #failure: EnvdError | null = null;
+
+  constructor(shown: string, memory: ZipMemory) {
+    this.#shown = shown;
+    this.#memory = memory;
+  }
+
+  async *members(root: DirectoryReader): AsyncGenerator<ZipMember> {
+    yield* this.#directory(root, '', await deviceOf(root), 1);
+    if (this.#failure) throw this.#failure;
+  }
+
+  [Symbol.dispose](): void {
+    this.#memory.release(this.#kept);
+  }
+
+  /** `path`: ends with a slash, unless it is empty. */
+  async *#directory(
+    reader: DirectoryReader,
+    path: BytePath,
+    device: bigint,
+    depth: number,
+  ): AsyncGenerator<ZipMember> {
+    for (;;) {
+      const batch = (await this.#attempt(path, () => reader.next())) ?? [];
+      if (batch.length === 0) return;
+      for (const entry of batch) {
+        const name = path + entry.name;
+        const kind = entry.mode & constants.S_IFMT;
+        if (kind === constants.S_IFREG) yield* this.#file(reader, entry, name);
+        else if (kind === constants.S_IFDIR) yield* this.#below(reader, entry, `${name}/`, device, depth);
+        else if (entry.mode === 0) this.#fail(name, 'entry could not be read');
+      }
+    }
+  }
+
+  async *#file(reader: DirectoryReader, entry: FullEntry, name: BytePath): AsyncGenerator<ZipMember> {
+    if (entry.content) {
+      yield { ...this.#member(entry, name), input: entry.content };
+      return;
+    }
+    const file = await this.#attempt(name, () => reader.openFile(entry.name));
+    if (!file) return;
+    // Before the next entry is asked for, this one has been read.
+    await using _ = file;
+    const status = await file.exactStat();
+    if (status.isFile() && status.ino === entry.inode)
+      yield { ...this.#member(entry, name), input: this.#content(file, name) };
+  }
+
+  async *#content(file: OpenFile, name: BytePath): AsyncGenerator<Uint8Array> {
+    for (let position = 0; ; ) {
+      const buffer = Buffer.allocUnsafeSlow(CHUNK);
+      const count = await this.#attempt(name, () => file.read(buffer, CHUNK, position));
+      if (!count) return;
+      position += count;
+      yield buffer.subarray(0, count);
+    }
+  }
+
+  async *#below(
+    parent: DirectoryReader,
+    entry: FullEntry,
+    path: BytePath,
+    device: bigint,
+    depth: number,
+  ): AsyncGenerator<ZipMember> {
+    const reader = await this.#attempt(path, () => parent.openDirectory(entry.name));
+    if (!reader) return;
+    await using _ = reader;
+    yield this.#member(entry, path);
+    if (entry.device !== device && (await this.#isPseudo(reader))) return;
+    if (depth === MAX_DEPTH) return this.#fail(path, `directory is more than ${MAX_DEPTH} levels deep`);
+    yield* this.#directory(reader, path, entry.device, depth + 1);
+  }
+
+  /** Counts the member. */
+  #member({ mode, seconds, nanoseconds }: FullEntry, path: BytePath): Omit<ZipMember, 'input'> {
+    const bytes = ENTRY_BYTES + path.length;
+    this.#entries += 1;
+    if (this.#entries > MAX_ENTRIES || !this.#memory.take(bytes)) {
+      const message = `zip archive is incomplete: more entries than fit into one: '${this.#shown}': use format=tar`;
+      throw new EnvdError('resource_exhausted', message);
+    }
+    this.#kept += bytes;
+    const modifiedMs = seconds * 1000 + Math.trunc(nanoseconds / 1e6);
+    const lastModified = new Date(Math.min(Math.max(modifiedMs, FIRST_MS), LAST_MS));
+    return { name: pathBuffer(path), lastModified, mode: mode & 0o777 };
+  }
+
+  /** Null when the entry has vanished or, with the failure noted, cannot be read. */
+  async #attempt<T>(path: BytePath, step: () => Promise<T>): Promise<T | null> {
+    try {
+      return await step();
+    } catch (error) {
+      if (isSystemError(error, ...EXHAUSTED)) throw explain(error, this.#shownPath(path));
+      if (!isSystemError(error, ...VANISHED)) this.#fail(path, 'entry could not be read', error);
+      return null;
+    }
+  }
+
+  #fail(path: BytePath, problem: string, cause?: unknown): void {
+    const message = `archive is incomplete: ${problem}: '${this.#shownPath(path)}'`;
+    this.#failure ??= new EnvdError('aborted', message, { cause });
+  }
+
+  #shownPath(path: BytePath): string {
+    return `${this.#shown === '/' ? '' : this.#shown}/${displayPath(path)}`;
+  }
+
+  async #isPseudo({ file }: DirectoryReader): Promise<boolean> {
+    const path = bytePath(await readlink(`/proc/self/fd/${file.fd}`, { encoding: 'buffer' }));
+    return mountOf(this.#mounts, path)?.kind === 'pseudo';
+  }
+}
+
+async function deviceOf({ file }: DirectoryReader): Promise<bigint> {
+  return (await file.exactStat()).dev;
+}

@@ -1,0 +1,65 @@
+import type { Transfers } from '../../base/tally.ts';
+import { createAttributes } from '../extensions/attributes/attributes.ts';
+import { createCopy } from '../extensions/copy/copy.ts';
+import { execExtension } from '../extensions/exec/exec.ts';
+import { NDJSON } from '../extensions/ndjson/ndjson.ts';
+import { createSearch } from '../extensions/search/search.ts';
+import { stopExtension } from '../extensions/stop/stop.ts';
+import { pressureObstacle } from '../extensions/usage/pressure.ts';
+import { usageExtension } from '../extensions/usage/usage.ts';
+import { createZip } from '../extensions/zip/zip.ts';
+import type { StreamServer } from '../http/connect/connect-stream.ts';
+import type { OfferedFormat } from '../http/connect/stream-format.ts';
+import type { StreamPlaces } from '../http/connect/stream-places.ts';
+import type { Extension } from '../http/extension.ts';
+import type { EntrySource } from '../services/files/entries/entry.ts';
+import type { CgroupAbilities } from '../services/guest/abilities.ts';
+import type { Guest } from '../services/guest/guest.ts';
+import type { WriteGate } from '../services/pause/write-gate.ts';
+import type { WorkloadCgroups } from '../services/process/cgroups/cgroups.ts';
+import type { ProcessTable } from '../services/process/table.ts';
+
+/*
+ * The one place that knows the extensions. To remove one: delete its folder and its lines here, its messages in proto/, and its
+ * tests and pages.
+ */
+
+/** What the extensions use. */
+interface ExtendedServices {
+  readonly processes: ProcessTable;
+  readonly guest: Guest;
+  readonly entries: EntrySource;
+  readonly gate: WriteGate;
+  readonly cgroups: WorkloadCgroups;
+  readonly uploads: Transfers;
+}
+
+interface ExtendedBounds {
+  readonly streams: StreamServer;
+  readonly places: StreamPlaces;
+}
+
+/** Formats of streams besides Connect's. */
+export const STREAM_FORMATS: readonly OfferedFormat[] = [NDJSON];
+
+export function createExtensions(
+  services: ExtendedServices,
+  { streams, places }: ExtendedBounds,
+): Extension[] {
+  const { processes, guest, entries } = services;
+  return [
+    execExtension(processes, guest, places),
+    usageExtension({ ...entries, processes }, places),
+    stopExtension(processes),
+    createSearch({ ...services, streams }),
+    createZip(services),
+    createAttributes(services),
+    createCopy(services),
+  ];
+}
+
+/** By the name of each extension, why this guest cannot have it, or null: what `/health?verbose` tells. */
+export function extensionObstacles({ obstacle }: CgroupAbilities): Record<string, string | null> {
+  const processes = { exec: null, ndjson: null, usage: null, pressure: pressureObstacle(), stop: obstacle };
+  return { ...processes, search: null, zip: null, setAttributes: null, copy: null };
+}

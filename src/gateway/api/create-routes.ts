@@ -1,0 +1,99 @@
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { EnvdError } from '../../base/errors.ts';
+import type { Sandbox } from '../leases/sandbox.ts';
+import type { Creations } from './creations.ts';
+import type { Operations } from './operations.ts';
+import { assertMetadataFits } from './rules.ts';
+import { type CreateBody, createSchema, type RegisterBody } from './schemas.ts';
+import type { Views } from './views.ts';
+
+export interface CreateRouteParts {
+  readonly creations: Creations;
+  readonly operations: Pick<Operations, 'remove'>;
+  readonly views: Views;
+  /** For creations that name no time to live, in seconds. */
+  readonly defaultTimeout: number;
+}
+
+/** Answers the requests of published clients that create a sandbox. Registrations, which have an address, come on the first path too. */
+export class CreateRoutes {
+  readonly #parts: CreateRouteParts;
+
+  constructor(parts: CreateRouteParts) {
+    this.#parts = parts;
+  }
+
+  /** Adds the path of newer clients. */
+  add(app: FastifyInstance): void {
+    app.post<{ Body: CreateBody }>('/v2/sandboxes', { schema: { body: createSchema } }, (request, reply) =>
+      this.#create(request, request.body, reply),
+    );
+  }
+
+  /** Answers a request to the path of registrations if it is a creation; returns undefined if it is none. */
+  async takeOver(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply | undefined> {
+    const { templateID, address } = (request.body ?? {}) as Partial<RegisterBody>;
+    if (templateID === undefined || address !== undefined) return undefined;
+    const isValid = request.compileValidationSchema(createSchema);
+    if (isValid(request.body)) return this.#create(request, request.body as CreateBody, reply);
+    const [error] = isValid.errors ?? [];
+    throw new EnvdError(
+      'invalid_argument',
+      `body${error?.instancePath ?? ''} ${error?.message ?? 'is malformed'}`,
+    );
+  }
+
+  async #create({ caller }: FastifyRequest, body: CreateBody, reply: FastifyReply): Promise<FastifyReply> {
+    const { creations, views, defaultTimeout } = this.#parts;
+    const {
+      templateID,
+      timeout,
+      envVars,
+      metadata,
+      autoPause,
+      autoPauseMemory: _,
+      autoResume,
+      idleTimeout,
+      ...rest
+    } = body;
+    assertProvided(body);
+    const wanted = {
+      templateID,
+      metadata: metadata ?? {},
+      onExpiry: autoPause ? 'pause' : 'remove',
+      autoResume: autoResume?.enabled ?? false,
+      ...(idleTimeout !== undefined && { idleTimeout }),
+    } as const;
+    assertMetadataFits(wanted);
+    const machine = {
+      seconds: timeout ?? defaultTimeout,
+      envVars: envVars ?? {},
+      asked: { ...rest, autoPause, autoResume },
+    };
+    const sandbox = await creations.create(caller, wanted, machine);
+    if (reply.raw.destroyed) await this.#forget(sandbox);
+    return reply.code(201).send(views.withToken(sandbox));
+  }
+
+  /** Nobody knows the id of a sandbox whose client has gone. */
+  async #forget({ id }: Sandbox): Promise<void> {
+    await this.#parts.operations.remove({ kind: 'platform' }, id);
+  }
+}
+
+/** Members of `network` that are about requests to the sandbox, which the gateway carries. All others are about what the hook makes. */
+const OF_REQUESTS = ['maskRequestHost', 'httpsPorts'] as const;
+
+/** Throws `unimplemented` for what this gateway would have to do itself. The client would think that it is done. */
+function assertProvided({ autoPauseMemory, network }: CreateBody): void {
+  const missing = [
+    ...(autoPauseMemory === false ? ['autoPauseMemory: false'] : []),
+    ...(network?.allowPublicTraffic === false ? ['network.allowPublicTraffic: false'] : []),
+    ...OF_REQUESTS.filter((name) => network?.[name] != null).map((name) => `network.${name}`),
+  ];
+  if (missing.length === 0) return;
+  throw new EnvdError(
+    'unimplemented',
+    `this gateway does not provide ${missing.join(', ')}: create the sandbox without`,
+  );
+}

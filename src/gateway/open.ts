@@ -1,0 +1,62 @@
+import { dirname } from 'node:path';
+import type { Logger } from 'pino';
+import { makePrivateDirectory } from '../base/program/make-directory.ts';
+import type { GatewayConfig } from './config/config.ts';
+import { CommandHook } from './hooks/command-hook.ts';
+import { type Hook, type Hooks, UrlHook } from './hooks/hook.ts';
+import { Signer } from './hooks/signer.ts';
+import { EmbeddedStore } from './registry/embedded.ts';
+import type { Store } from './registry/registry.ts';
+
+/** The registry, and its secret key. */
+export interface Opened {
+  readonly store: Store;
+  readonly key: string;
+}
+
+/** Opens the registry that the configuration names. Throws when it cannot be used. */
+export async function openStore(config: GatewayConfig, logger: Logger): Promise<Opened> {
+  const store = await makeStore(config, logger);
+  try {
+    return { store, key: await store.key() };
+  } catch (error) {
+    await store[Symbol.asyncDispose]();
+    throw error;
+  }
+}
+
+async function makeStore(config: GatewayConfig, logger: Logger): Promise<Store> {
+  const { redis, redisSentinels, redisCluster, redisReplicas: replicas, registry } = config;
+  if (redis !== null) {
+    // The client of Redis is imported only when it is needed, because loading it makes the start slower.
+    const { RedisStore } = await import('./registry/redis.ts');
+    const { askSentinels } = await import('./registry/sentinels.ts');
+    const { askCluster } = await import('./registry/cluster.ts');
+    let locate = async () => redis;
+    if (redisSentinels) locate = askSentinels(redis, redisSentinels);
+    if (redisCluster) locate = askCluster(redis, redisCluster);
+    return RedisStore.open({ locate, replicas, isCluster: redisCluster !== null }, logger);
+  }
+  const path = registry ?? ':memory:';
+  await makePrivateDirectory(dirname(path));
+  return EmbeddedStore.open(path);
+}
+
+/** Throws `invalid_argument` when the directory of the runs of commands cannot be used. */
+export async function openHooks(config: GatewayConfig): Promise<Hooks> {
+  const open = async (hook: string | null) => (hook === null ? null : openHook(hook, config));
+  const { hook, killHook, resumeHook, createHook } = config;
+  return {
+    expire: await open(hook),
+    kill: await open(killHook),
+    resume: await open(resumeHook),
+    create: await open(createHook),
+  };
+}
+
+async function openHook(hook: string, config: GatewayConfig): Promise<Hook> {
+  const { hookTimeout, hookDirectory, hookSecret, path } = config;
+  const limitMs = hookTimeout * 1000;
+  if (/^https?:\/\//.test(hook)) return new UrlHook(hook, limitMs, new Signer(hookSecret ?? []));
+  return CommandHook.open({ command: hook, directory: hookDirectory, limitMs, path });
+}

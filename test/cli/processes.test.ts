@@ -1,0 +1,183 @@
+import { randomBytes } from 'node:crypto';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { startDaemon, type TestDaemon } from '../support/programs/daemon.ts';
+import { envctl, envctlUntil, startEnvctl } from '../support/programs/envctl.ts';
+import { owned } from '../support/programs/owned.ts';
+import { startRelay } from '../support/servers/relay.ts';
+import { until } from '../support/until.ts';
+
+let daemon: TestDaemon;
+const run = (...args: string[]) => envctl(daemon.url, args);
+
+beforeAll(async () => {
+  daemon = await startDaemon();
+});
+afterAll(() => daemon?.[Symbol.asyncDispose]());
+
+const processes = async () => JSON.parse((await run('ps', '--json')).stdout).processes;
+
+describe('run', () => {
+  test('passes on both streams and the exit code', async () => {
+    const result = await run('run', 'sh', '-c', 'echo out; echo err >&2; exit 7');
+    expect(result).toMatchObject({ code: 7, stdout: 'out\n', stderr: 'err\n' });
+  });
+
+  test('passes output on byte for byte', async () => {
+    const { bytes } = await run('run', 'sh', '-c', "printf '\\000\\033[2J\\377\\n'");
+    expect(bytes.toString('hex')).toBe('001b5b324aff0a');
+  });
+
+  test('passes 8 MiB through, in and out', async () => {
+    const input = randomBytes(8 * 1024 * 1024);
+    const { bytes, code } = await envctl(daemon.url, ['run', 'cat'], { input });
+    expect(code).toBe(0);
+    expect(bytes.equals(input)).toBe(true);
+  });
+
+  test('options behind the command are its own', async () => {
+    expect(await run('run', 'echo', '--json', '-t', '--help')).toMatchObject({
+      stdout: '--json -t --help\n',
+    });
+    expect(await run('run', '--', 'echo', 'a')).toMatchObject({ stdout: 'a\n' });
+  });
+
+  test.each([
+    ['a signal', ['sh', '-c', 'kill -TERM $$'], 143, ''],
+    [
+      'no such command',
+      ['nosuch'],
+      127,
+      "envctl: cannot start 'nosuch': ENOENT: executable file not found in PATH\n",
+    ],
+    [
+      'not executable',
+      ['/etc/passwd'],
+      126,
+      "envctl: cannot start '/etc/passwd': EACCES: permission denied\n",
+    ],
+    ['no such directory', ['--cwd', '/nosuch', 'true'], 125, "envctl: cwd '/nosuch' does not exist\n"],
+    [
+      'a time limit',
+      ['--timeout', '200ms', 'sleep', '100'],
+      124,
+      'envctl: process was killed after 200 ms\n',
+    ],
+  ])('the exit code of %s', async (_, args, code, stderr) => {
+    expect(await run('run', ...args)).toMatchObject({ code, stderr });
+  });
+
+  test('sets variables and the directory', async () => {
+    const { stdout } = await run(
+      'run',
+      '-e',
+      'A=1=2',
+      '--env',
+      'B=',
+      '--cwd',
+      '/tmp',
+      'sh',
+      '-c',
+      'echo "$A,$B,$PWD"',
+    );
+    expect(stdout).toBe('1=2,,/tmp\n');
+  });
+
+  test('ends quietly when its reader has gone', async () => {
+    const running = await envctlUntil(daemon.url, ['run', 'yes'], /y/);
+    running.child.stdout?.destroy();
+    expect(await running.result).toMatchObject({ code: 141, stderr: '' });
+    await until('yes has been found', async () => {
+      const left = (await processes()).filter(({ cmd }: { cmd: string }) => cmd === 'yes');
+      for (const { pid } of left) await run('kill', '-s', 'KILL', String(pid));
+      return true;
+    });
+  });
+
+  test('^C is SIGINT for the process; the second one kills', async () => {
+    const script = 'trap "echo caught" INT; echo ready; while :; do sleep 0.05; done';
+    const running = await envctlUntil(daemon.url, ['run', 'bash', '-c', script], /ready/);
+    running.child.kill('SIGINT');
+    await until('it was caught', () => running.stdout().includes('caught'));
+    running.child.kill('SIGINT');
+    expect(await running.result).toMatchObject({ code: 137, stdout: 'ready\ncaught\n' });
+  });
+
+  test('--json has one line per event', async () => {
+    const { stdout } = await run('run', '--json', 'sh', '-c', 'echo a; exit 3');
+    const events = stdout
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line));
+    expect(events).toEqual([
+      { event: 'started', pid: expect.any(Number) },
+      { event: 'stdout', data: 'YQo=' },
+      expect.objectContaining({
+        event: 'end',
+        exitCode: 3,
+        exited: true,
+        status: 'exit status 3',
+        signal: null,
+      }),
+    ]);
+  });
+
+  test('--detach leaves the process running; ps, logs, attach, wait and kill find it by its tag', async () => {
+    const script = 'echo first; read -r line; echo "got $line"; exit 5';
+    const { stdout, code } = await run('run', '-di', '--tag', 'job 1', 'sh', '-c', script);
+    const pid = Number(stdout);
+    expect({ code, pid }).toEqual({ code: 0, pid: expect.any(Number) });
+    expect(await processes()).toContainEqual({
+      pid,
+      tag: 'job 1',
+      cmd: 'sh',
+      args: ['-c', script],
+      cwd: null,
+    });
+    expect((await run('ps')).stdout).toMatch(new RegExp(`^ *${pid}  job 1  sh -c 'echo first;`, 'm'));
+    expect(await run('logs', 'job 1')).toMatchObject({ code: 0, stdout: 'first\n' });
+    const waiting = startEnvctl(daemon.url, ['wait', String(pid), '--json']);
+    const attached = await envctl(daemon.url, ['attach', 'job 1'], { input: 'this\n' });
+    expect(attached).toMatchObject({ code: 5, stdout: 'first\ngot this\n' });
+    expect(JSON.parse((await waiting.result).stdout)).toEqual({ pid, exitCode: 5 });
+  });
+
+  test('kill takes signals by name and number, and says what is not there', async () => {
+    const { stdout } = await run('run', '-d', 'sleep', '100');
+    expect(await run('kill', '-s', 'USR1', stdout.trim())).toMatchObject({ code: 0 });
+    expect(await run('wait', stdout.trim())).toMatchObject({ code: 138 });
+    expect(await run('kill', 'nobody')).toMatchObject({
+      code: 123,
+      stderr: 'envctl: process with tag nobody not found\n',
+    });
+    expect((await run('kill', '-s', 'NOSUCH', '1')).code).toBe(120);
+  });
+});
+
+describe('a lost connection', () => {
+  test('run goes on where the output broke off', async () => {
+    const relay = await owned(startRelay(daemon.port));
+    const script = 'for i in $(seq 1 60); do echo line $i; sleep 0.05; done; exit 4';
+    const running = await envctlUntil(
+      `http://127.0.0.1:${relay.port}`,
+      ['run', 'bash', '-c', script],
+      /line 10\n/,
+    );
+    relay.reset();
+    await until('more came', () => running.stdout().includes('line 30'));
+    relay.reset();
+    const { code, stdout, stderr } = await running.result;
+    expect(stdout).toBe(Array.from({ length: 60 }, (_, index) => `line ${index + 1}\n`).join(''));
+    expect(code).toBe(4);
+    expect(stderr.match(/connected again, nothing was lost/g)).toHaveLength(2);
+  });
+
+  test('logs --follow too, and says what is not kept any more', async () => {
+    const small = await owned(startDaemon({ args: ['--history-bytes=4096'] }));
+    const script = 'head -c 100000 /dev/zero; echo; read -r _';
+    await envctl(small.url, ['run', '-di', '--tag', 'big', 'sh', '-c', script]);
+    const { stderr, bytes } = await envctl(small.url, ['logs', 'big']);
+    expect(stderr).toMatch(/\[\d+ bytes of output are not kept any more\]/);
+    expect(bytes.length).toBeLessThan(100_000);
+    await envctl(small.url, ['kill', 'big']);
+  });
+});

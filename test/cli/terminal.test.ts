@@ -1,0 +1,152 @@
+import { createHash } from 'node:crypto';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { startDaemon, type TestDaemon } from '../support/programs/daemon.ts';
+import { EnvctlTerminal, envctl } from '../support/programs/envctl.ts';
+import { owned } from '../support/programs/owned.ts';
+import { startRelay } from '../support/servers/relay.ts';
+
+let daemon: TestDaemon;
+beforeAll(async () => {
+  daemon = await startDaemon();
+});
+afterAll(() => daemon?.[Symbol.asyncDispose]());
+
+const SHELL = [
+  'shell',
+  '--shell',
+  '/bin/bash',
+  '-e',
+  'PS1=READY>',
+  '-e',
+  'HOME=/nonexistent',
+  '-e',
+  'BASH_ENV=',
+];
+
+async function openShell(url = daemon.url, ...args: string[]): Promise<EnvctlTerminal> {
+  const terminal = new EnvctlTerminal(url, [...SHELL, ...args]);
+  await terminal.shows(/[#$>] ?$/);
+  return terminal;
+}
+
+test('a shell has the size of the terminal, follows its changes, and passes its exit code on', async () => {
+  const terminal = await openShell();
+  terminal.type('stty size; echo "term=$TERM"\r');
+  await terminal.shows(/30 100\r\n/);
+  await terminal.shows(/term=xterm-256color/);
+  terminal.type('while stty size; do sleep 0.1; done\r');
+  const from = terminal.screen.length;
+  terminal.resize(77, 22);
+  await terminal.shows(/22 77\r\n/, from);
+  terminal.type('\x03');
+  await terminal.shows(/\^C[\s\S]*[#$>] ?$/, from);
+  terminal.type('exit 9\r');
+  expect(await terminal.exit).toBe(9);
+});
+
+test('^C and ^Z go to the shell, not to envctl', async () => {
+  const terminal = await openShell();
+  terminal.type('echo begins; sleep 100\r');
+  await terminal.shows(/[\r\n]begins\r\n/);
+  terminal.type('\x03');
+  await terminal.shows(/\^C[\s\S]*[#$>] ?$/);
+  terminal.type('echo "code=$?"\r');
+  await terminal.shows(/code=130/);
+  terminal.type('echo go; cat\r');
+  await terminal.shows(/[\r\n]go\r\n/);
+  terminal.type('x\r');
+  await terminal.shows(/x\r\nx\r\n/);
+  terminal.type('\x1a');
+  // What is typed before the prompt is there may be dropped by the shell.
+  await terminal.shows(/Stopped[\s\S]*[#$>] ?$/);
+  terminal.type('kill -9 %1; disown %1; exit 6\r');
+  expect(await terminal.exit).toBe(6);
+});
+
+test('a paste of 1 MB arrives whole', async () => {
+  const terminal = await openShell();
+  terminal.type('stty -echo -icanon; head -c 1000000 | sha256sum; stty echo icanon; echo pasted\r');
+  await terminal.shows(/echo pasted\r\n/);
+  const line = 'The quick brown fox jumps over the lazy dog, forty bytes or more.\n';
+  const text = line.repeat(Math.ceil(1_000_000 / line.length)).slice(0, 1_000_000);
+  const digest = createHash('sha256').update(text).digest('hex');
+  terminal.type(text);
+  await terminal.shows(new RegExp(digest));
+  await terminal.shows(/\r\npasted/);
+  terminal.type('exit 2\r');
+  expect(await terminal.exit).toBe(2);
+});
+
+test('a connection that is killed in the middle comes back to the same shell', async () => {
+  const relay = await owned(startRelay(daemon.port));
+  const terminal = await openShell(`http://127.0.0.1:${relay.port}`);
+  terminal.type('mark=still-here\r');
+  await terminal.shows(/mark=still-here\r\n/);
+  relay.reset();
+  await terminal.shows(/connected again, nothing was lost/);
+  const from = terminal.screen.length;
+  terminal.type('echo "[$mark]"\r');
+  await terminal.shows(/\[still-here\]\r\n/, from);
+  terminal.type('exit 3\r');
+  expect(await terminal.exit).toBe(3);
+});
+
+test('the escape key detaches, shows help, sends itself and kills; attach comes back', async () => {
+  const terminal = await openShell(daemon.url, '--tag', 'kept');
+  terminal.type('word=kept-word\r');
+  await terminal.shows(/word=kept-word\r\n/);
+  terminal.type('\x1d?');
+  await terminal.shows(/\^\] d detaches.*\^\] d detaches/s);
+  terminal.type('\x1dd');
+  expect(await terminal.exit).toBe(0);
+  expect(terminal.screen).toMatch(/detached; the process goes on as \d+/);
+  const again = new EnvctlTerminal(daemon.url, ['attach', 'kept', '--escape', '^A']);
+  await again.shows(/kept-word/);
+  const from = again.screen.length;
+  again.type('cat -v\r');
+  await again.shows(/cat -v\r\n/, from);
+  again.type('\x1d\x01\x01\r');
+  await again.shows(/\^\]\^A/, from);
+  again.type('\x01k');
+  expect(await again.exit).toBe(137);
+});
+
+test('the terminal is as before afterwards', async () => {
+  const { spawn } = await import('node-pty');
+  const { execPath } = process;
+  const program = new URL('../../src/cli/main.ts', import.meta.url).pathname;
+  const script = `stty -a >"$D/before"; "${execPath}" "${program}" shell --url "$URL" </dev/tty; stty -a >"$D/after"; cmp "$D/before" "$D/after" && echo same`;
+  const terminal = spawn('sh', ['-c', script], {
+    env: { ...process.env, D: daemon.scratch, URL: daemon.url },
+  });
+  let screen = '';
+  const same = new Promise<void>((resolve) =>
+    terminal.onData((text) => {
+      if (/[#$] $/.test(screen + text) && !screen.includes('exit')) terminal.write('exit\r');
+      screen += text;
+      if (screen.includes('same')) resolve();
+    }),
+  );
+  await same;
+  expect(screen).toContain('same');
+});
+
+test('without a terminal of its own, input is what is typed, and its end is ^D', async () => {
+  const result = await envctl(daemon.url, ['run', '-t', 'cat'], { input: 'roses\n' });
+  expect(result.code).toBe(0);
+  expect(result.stdout).toMatch(/roses\r\nroses\r\n/);
+});
+
+test('vim works: what it writes is in the file', async () => {
+  const terminal = new EnvctlTerminal(daemon.url, [
+    ...['run', '-t', '--cwd', daemon.scratch, 'vim', '-u', 'NONE', '-N', 'poem.txt'],
+  ]);
+  await terminal.shows(/poem\.txt/);
+  terminal.type('iroses are red\x1b');
+  await terminal.shows(/roses are red/);
+  terminal.type(':wq\r');
+  expect(await terminal.exit).toBe(0);
+  expect((await envctl(daemon.url, ['run', 'cat', `${daemon.scratch}/poem.txt`])).stdout).toBe(
+    'roses are red\n',
+  );
+});

@@ -1,0 +1,100 @@
+import { execFileSync } from 'node:child_process';
+import { expect, test } from 'vitest';
+import { COMMANDS } from '../../src/cli/commands/table.ts';
+import { EXIT_CODES } from '../../src/cli/output/failure.ts';
+import { printable, safeJson, widthOf } from '../../src/cli/output/printable.ts';
+import { EscapeKey } from '../../src/cli/terminal/escape.ts';
+import { readPlace } from '../../src/cli/transfer/place.ts';
+import { envctl } from '../support/programs/envctl.ts';
+
+test('the help names every command', async () => {
+  const { stdout, code } = await envctl('', ['--help']);
+  expect(code).toBe(0);
+  for (const { name } of COMMANDS) expect(stdout).toContain(`  ${name.split(' ')[0]} `);
+  expect((await envctl('', ['run', '--help'])).stdout).toContain('--detach');
+});
+
+test.each([
+  [['nosuch'], /unknown command 'nosuch'/],
+  [['ps', '--nosuch'], /unknown option '--nosuch'/],
+  [['cp'], /missing required argument/],
+  [['run', '--timeout', 'soon', 'x'], /It must be a time such as/],
+  [[], /give a command/],
+])('a wrong command line is one line with exit code 120: %j', async (args, line) => {
+  const { code, stderr, stdout } = await envctl('', args);
+  expect({ code, stdout }).toEqual({ code: 120, stdout: '' });
+  expect(stderr).toMatch(line);
+  expect(stderr).toMatch(/^envctl: [^\n]+\n$/);
+});
+
+test('the manual is accepted by man, and has all commands and exit codes', async () => {
+  const { stdout } = await envctl('', ['man']);
+  for (const { name } of COMMANDS) expect(stdout).toContain(`.SS "envctl ${name}`);
+  for (const [code] of Object.values(EXIT_CODES)) expect(stdout).toContain(`.B ${code}\n`);
+});
+
+test.each([
+  [['ru'], 'run'],
+  [['sandboxes', 'ex'], 'extend'],
+  [['run', '--det'], '--detach'],
+  [['kill', '--sig'], '--signal'],
+  [['ps', '--context-'], ''],
+])('bash completes %j to %j', async (words, wanted) => {
+  const { stdout } = await envctl('', ['completion', 'bash']);
+  const script = `${stdout}\nCOMP_WORDS=(envctl "$@"); COMP_CWORD=$#; _envctl; echo "\${COMPREPLY[*]}"`;
+  expect(execFileSync('bash', ['-c', script, 'bash', ...words], { encoding: 'utf8' }).trim()).toBe(wanted);
+});
+
+test('the completions of zsh and fish have every command', async () => {
+  for (const shell of ['zsh', 'fish']) {
+    const { stdout, code } = await envctl('', ['completion', shell]);
+    expect(code).toBe(0);
+    for (const { name } of COMMANDS) for (const word of name.split(' ')) expect(stdout).toContain(word);
+  }
+  expect((await envctl('', ['completion', 'tcsh'])).code).toBe(120);
+});
+
+test('each command says what --json prints, and each option has a long name', () => {
+  for (const { json, options, name } of COMMANDS) {
+    expect(json, name).not.toBe('');
+    for (const { flags } of options) expect(flags).toMatch(/--[a-z]/);
+  }
+});
+
+test.each([
+  ['a\x1b[31m\x07\r\n\t', 'a\\x1b[31m\\x07\\r\\n\\t'],
+  ['\x9b2J\u202e\u2066\ufeff', '\\x9b2J\\u202e\\u2066\\ufeff'],
+  ['caf\uefe9', 'caf\\xe9'],
+  ['ünï 字 😀', 'ünï 字 😀'],
+  ['\ud800', '\\ud800'],
+])('printable %j', (text, shown) => {
+  expect(printable(text)).toBe(shown);
+  const json = safeJson({ text });
+  expect(JSON.parse(json)).toEqual({ text });
+  expect(printable(json)).toBe(json.replace('\uefe9', '\\xe9'));
+});
+
+test('the width of text', () => {
+  expect(['abc', '字', '😀', 'e\u0301'].map(widthOf)).toEqual([3, 2, 2, 1]);
+});
+
+test('the escape key is found wherever the input is divided', () => {
+  const typed = Buffer.from('ab\x1d\x1dc\x1dxd\x1ddrest');
+  for (let at = 0; at <= typed.length; at++) {
+    const key = new EscapeKey(0x1d);
+    const one = key.read(typed.subarray(0, at));
+    const parts = one.action ? [one] : [one, key.read(typed.subarray(at))];
+    expect(Buffer.concat(parts.map(({ bytes }) => bytes)).toString()).toBe('ab\x1dc\x1dxd');
+    expect(parts.at(-1)?.action).toBe('detach');
+  }
+});
+
+test.each([
+  [':a', { side: 'remote', context: null, path: 'a' }],
+  ['box:/a:b', { side: 'remote', context: 'box', path: '/a:b' }],
+  ['./a:b', { side: 'local', path: './a:b' }],
+  ['/x/a:b', { side: 'local', path: '/x/a:b' }],
+  ['a', { side: 'local', path: 'a' }],
+])('the place %j', (text, place) => {
+  expect(readPlace(text)).toEqual(place);
+});

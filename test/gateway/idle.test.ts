@@ -1,0 +1,99 @@
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
+import { Sandbox } from 'e2b';
+import { expect, onTestFinished, test } from 'vitest';
+import { startAgent } from '../support/programs/agent.ts';
+import { startDaemon } from '../support/programs/daemon.ts';
+import { API_KEY, startGateway, type TestGateway, toSandbox } from '../support/programs/gateway.ts';
+import { owned } from '../support/programs/owned.ts';
+import { init } from '../support/programs/sandbox.ts';
+import { phase } from '../support/servers/hook.ts';
+
+/** Longer than a sandbox with an idle timeout of 1 s that nobody uses goes on. */
+const IDLE_FOR_SURE_MS = 4000;
+const phaseOf = async (gateway: TestGateway) => (await gateway.call('GET /sandboxes/box')).body.phase;
+const start = (...args: readonly string[]) => owned(startGateway({ args: ['--hook=true', ...args] }));
+
+test('a sandbox that nobody uses expires long before its deadline', async () => {
+  // To whom asks for processes it says that there are none.
+  const agent = await owned(startAgent('{}'));
+  const gateway = await start();
+  const { body } = await gateway.register('box', agent.port, { timeout: 3600, idleTimeout: 1 });
+  expect(body.idleTimeout).toBe(1);
+  await phase(gateway, 'box', 'paused');
+  expect(agent.asked.slice(0, 2)).toEqual(['POST /process.Process/List', 'POST /freeze?maxWaitMs=5000']);
+});
+
+test('requests and operations on its time keep it awake, and look-ups do not', {
+  timeout: 60_000,
+}, async () => {
+  const agent = await owned(startAgent('{}'));
+  const gateway = await start('--idle-timeout=1');
+  await gateway.register('box', agent.port, { timeout: 3600 });
+  const isAwakeBy = async (use: () => Promise<unknown>) => {
+    // Time itself is tested.
+    for (const end = Date.now() + IDLE_FOR_SURE_MS; Date.now() < end; await delay(400)) {
+      await use();
+      expect(await phaseOf(gateway)).toBe('running');
+    }
+  };
+  await isAwakeBy(() =>
+    fetch(gateway.url, { headers: toSandbox('box') }).then((response) => response.text()),
+  );
+  await isAwakeBy(() => gateway.call('POST /sandboxes/box/refreshes', { duration: 0 }));
+  await isAwakeBy(() => gateway.call('POST /sandboxes/box/connect'));
+  await phase(gateway, 'box', 'paused');
+});
+
+test('a stream keeps it awake until it ends', { timeout: 60_000 }, async () => {
+  const server = createServer((request, response) => {
+    if (request.url === '/stream') response.flushHeaders();
+    else
+      response.end(request.url?.startsWith('/freeze') ? '{"notFrozen":0,"failed":0,"unobservable":0}' : '{}');
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  onTestFinished(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const gateway = await start();
+  const { port } = server.address() as AddressInfo;
+  await gateway.register('box', port, { timeout: 3600, idleTimeout: 1 });
+  const leaving = new AbortController();
+  await fetch(`${gateway.url}/stream`, { headers: toSandbox('box'), signal: leaving.signal });
+  // Time itself is tested.
+  await delay(IDLE_FOR_SURE_MS);
+  expect(await phaseOf(gateway)).toBe('running');
+  leaving.abort();
+  await phase(gateway, 'box', 'paused');
+});
+
+test('a process keeps it awake, though its client has gone', { timeout: 60_000 }, async () => {
+  const daemon = await owned(startDaemon());
+  await init(daemon, { accessToken: 'token', defaultUser: 'root', envVars: { HOME: daemon.scratch } });
+  const gateway = await start('--header-prefix=E2b');
+  await gateway.register('box', daemon.port, { timeout: 3600, envdAccessToken: 'token' });
+  const options = { apiKey: API_KEY, apiUrl: gateway.url, sandboxUrl: gateway.url };
+  const sandbox = await Sandbox.connect('box', options);
+  const command = await sandbox.commands.run('sleep 1000', { background: true, timeoutMs: 0 });
+  await command.disconnect();
+  await gateway.register('box', daemon.port, { timeout: 3600, envdAccessToken: 'token', idleTimeout: 1 });
+  // Time itself is tested.
+  await delay(IDLE_FOR_SURE_MS);
+  expect(await phaseOf(gateway)).toBe('running');
+  process.kill(command.pid, 'SIGKILL');
+  await phase(gateway, 'box', 'paused');
+});
+
+test('one whose daemon does not say whether it has processes goes on until its deadline', async () => {
+  const agent = await owned(startAgent('no JSON'));
+  const gateway = await start();
+  await gateway.register('box', agent.port, { timeout: 6, idleTimeout: 1 });
+  // Time itself is tested.
+  await delay(IDLE_FOR_SURE_MS);
+  expect(agent.asked).toContain('POST /process.Process/List');
+  expect(await phaseOf(gateway)).toBe('running');
+  await phase(gateway, 'box', 'paused');
+});
