@@ -12,8 +12,8 @@ import type { Extension } from '../../http/extension.ts';
 import type { Guest } from '../../services/guest/guest.ts';
 import type { ProcessTable } from '../../services/process/table.ts';
 import { EXEC_REQUEST, type ExecRequest, inputBytesOf } from './exec-request.ts';
+import { type ExecCommand, type Execution, execute } from './execute.ts';
 import { membersOf } from './head-and-tail.ts';
-import { type ExecCommand, type Execution, runCommand } from './run-command.ts';
 
 /** The longest body, in bytes. A text of this size is parsed within 50 ms. */
 const BODY_BYTES = 16 * 1024 * 1024;
@@ -35,7 +35,7 @@ function execRoutes(app: FastifyInstance, processes: ProcessTable, guest: Guest,
     places.take(reply.raw);
     const request = EXEC_REQUEST.read(await readJson(call), '');
     const user = request.user === null ? callerOf(call, guest) : guest.user(request.user);
-    const execution = await runCommand(commandOf(request, user), processes, call);
+    const execution = await execute(commandOf(request, user), processes, call);
     const pieces = answerOf(execution);
     const kept = execution.stdout.capacity + execution.stderr.capacity;
     // A stop lets it be sent; when memory is scarce, its connection is closed. What is sent is a copy in part.

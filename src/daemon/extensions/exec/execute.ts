@@ -37,7 +37,7 @@ export interface Execution {
  * Runs a command as Start does, and keeps what it writes. When the call is aborted first, or fails, the command is killed with
  * everything below it. Throws as `ProcessTable.start`, and the reason when the call is aborted.
  */
-export async function runCommand(
+export async function execute(
   command: ExecCommand,
   processes: ProcessTable,
   call: CallScope,
