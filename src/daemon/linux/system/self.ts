@@ -1,4 +1,6 @@
 import { writeFileSync } from 'node:fs';
+import process from 'node:process';
+import { fileURLToPath } from 'node:url';
 import { native } from './native.ts';
 
 /**
@@ -6,6 +8,16 @@ import { native } from './native.ts';
  * imported.
  */
 export const isBundle = !import.meta.url.endsWith('.ts');
+
+const beside = (name: string) => fileURLToPath(new URL(name, import.meta.url));
+
+/**
+ * The command that runs the Node of this program; its flags and a script follow. In an image, the dynamic loader beside Node starts
+ * it, and `process.execPath` is that loader (docs/decisions/033-own-libraries.md).
+ */
+export const NODE: readonly [file: string, ...args: string[]] = isBundle
+  ? [beside('ld.so'), '--inhibit-cache', '--library-path', beside('.'), beside('envd')]
+  : [process.execPath];
 
 /**
  * Makes the kernel place later mappings densely, so that the heap can be collapsed into huge pages

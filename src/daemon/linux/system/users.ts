@@ -81,6 +81,9 @@ interface Passwd {
 /** Matches a user by number, `1000`, or with the number of a group, `1000:1000`, as container images name them. */
 const NUMBERS = /^(\d{1,10})(?::(\d{1,10}))?$/;
 
+/** Root, where passwd(5) has no entry for it, or does not exist. */
+const ROOT: PasswdEntry = { name: 'root', uid: 0, gid: 0, home: '/', shell: '/bin/sh' };
+
 interface Groups {
   /** The ids of the groups that a user is a member of. */
   readonly ofMember: ReadonlyMap<string, readonly number[]>;
@@ -154,7 +157,7 @@ class Accounts implements AccountNames {
   user(name: string): User | null {
     const known = this.#users.get(name);
     if (known) return known;
-    const entry = this.#passwd.byName.get(name);
+    const entry = this.#passwd.byName.get(name) ?? (name === ROOT.name ? ROOT : undefined);
     if (!entry) return this.#numbered(name);
     const supplementary = this.#groups.ofMember.get(name) ?? [];
     const user = { ...entry, groups: [...new Set([entry.gid, ...supplementary])] };

@@ -1,10 +1,9 @@
 import { type ChildProcess, spawn } from 'node:child_process';
-import process from 'node:process';
 import { fileURLToPath } from 'node:url';
 import { untilAborted } from '../../../../base/abort.ts';
 import { EnvdError } from '../../../../base/errors.ts';
 import { type BytePath, displayPath } from '../../../linux/paths/byte-path.ts';
-import { isBundle } from '../../../linux/system/self.ts';
+import { isBundle, NODE } from '../../../linux/system/self.ts';
 import type { WatchSink } from '../local/event.ts';
 import type { NetworkReport, NetworkRequest } from './protocol.ts';
 
@@ -50,7 +49,8 @@ class NetworkProcess implements Disposable {
   constructor(mount: BytePath) {
     this.#mount = mount;
     // Without this flag SIGUSR1 would open an inspector, which any process of the guest could use.
-    this.#child = spawn(process.execPath, ['--disable-sigusr1', fileURLToPath(PROGRAM)], {
+    const [file, ...args] = [...NODE, '--disable-sigusr1', fileURLToPath(PROGRAM)];
+    this.#child = spawn(file, args, {
       argv0: 'envd',
       env: {},
       stdio: ['ignore', 'ignore', 'inherit', 'ipc'],

@@ -30,6 +30,15 @@ describe('lookup', () => {
     expect(() => users.lookup('')).toThrow(/invalid username/);
   });
 
+  test('knows root without an entry, as in a guest without passwd(5)', () => {
+    const directory = scratch();
+    const users = new UserDatabase(join(directory, 'passwd'), join(directory, 'group'));
+    const root = { name: 'root', uid: 0, gid: 0, groups: [0], home: '/', shell: '/bin/sh' };
+    expect(users.lookup('root')).toEqual(root);
+    writeFileSync(join(directory, 'passwd'), 'root:x:0:5::/home/root:/bin/ash\n');
+    expect(users.lookup('root')).toMatchObject({ gid: 5, home: '/home/root', shell: '/bin/ash' });
+  });
+
   test('takes the first entry of a name and skips malformed ones', () => {
     const directory = scratch();
     const users = testUsers(directory);
