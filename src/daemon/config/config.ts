@@ -58,6 +58,10 @@ interface Defaulted {
 export interface Config extends Defaulted {
   /** The cgroup v2 directory in which `user` and `ptys` are created; null: `envd` at the mount point. */
   readonly cgroupRoot: string | null;
+  /** The file with the access token that is set at the start; null: none is set. */
+  readonly tokenFile: string | null;
+  /** Whether operations are closed, and not open, while no access token is set. */
+  readonly requireToken: boolean;
   /** Whether the log shows the programs and arguments of processes. */
   readonly logArguments: boolean;
   /** The URL of the platform's metadata service; null: none. */
@@ -94,6 +98,8 @@ export interface Config extends Defaulted {
 /** The values of the flags, before defaults that depend on other values. */
 interface Settings extends Defaulted, WorkloadSettings {
   readonly logArguments?: true;
+  readonly tokenFile?: string;
+  readonly requireToken?: true;
   readonly cgroupRoot?: string;
   readonly metadataService?: string;
   readonly forwardAddress?: string;
@@ -138,6 +144,13 @@ const PROGRAM: Program = {
         parsePath,
         '/run/envd',
       ),
+    ]),
+    ...grouped('Access', [
+      setting('--token-file <path>', 'file with the access token to set at the start', parsePath),
+      {
+        flags: '--require-token',
+        help: 'refuse all calls but /health and /init while no access token is set',
+      },
     ]),
     ...grouped('Log', [
       LOG_LEVEL,
@@ -203,6 +216,8 @@ export function readConfig(
     tryUpgrade: tryUpgrade === true,
     doctor: doctor === true,
     logArguments: settings.logArguments === true,
+    tokenFile: settings.tokenFile ?? null,
+    requireToken: settings.requireToken === true,
     handover: env.ENVD_HANDOVER ? Number(env.ENVD_HANDOVER) : null,
     stored: takeStored(env),
     logCollector: logCollector === 'auto' ? null : logCollector,

@@ -16,10 +16,22 @@ export interface GuestState {
   };
 }
 
+/** How the daemon was told to begin. */
+export interface FirstAccess {
+  /** The token that is set until /init sets another one; null: none. */
+  readonly accessToken: string | null;
+  /** Whether operations are closed, and not open, while no token is set. */
+  readonly requiresToken: boolean;
+}
+
+const OPEN: FirstAccess = { accessToken: null, requiresToken: false };
+
 /** Keeps the settings of the guest that /init makes. */
 export class Guest {
-  /** The token that requests need; null when every operation is open. */
-  accessToken: string | null = null;
+  /** The token that requests need; null when none is set. */
+  accessToken: string | null;
+  /** Whether operations are closed, and not open, while no token is set. */
+  readonly requiresToken: boolean;
   defaultUser: string;
   /** The directory that an empty path means; null for the user's home. */
   defaultWorkdir: string | null = null;
@@ -32,10 +44,21 @@ export class Guest {
   readonly #only: ReturnType<typeof onlyUser>;
 
   /** `only` is the user whom a daemon that is not root serves; null when it serves all users. */
-  constructor(users: UserDatabase, only: ReturnType<typeof onlyUser> = null) {
+  constructor(
+    users: UserDatabase,
+    only: ReturnType<typeof onlyUser> = null,
+    { accessToken, requiresToken }: FirstAccess = OPEN,
+  ) {
     this.#users = users;
     this.#only = only;
+    this.accessToken = accessToken;
+    this.requiresToken = requiresToken;
     this.defaultUser = only === null ? 'root' : users.names().userName(only.uid);
+  }
+
+  /** Whether every caller is served, without a token. */
+  get isOpen(): boolean {
+    return this.accessToken === null && !this.requiresToken;
   }
 
   /**
@@ -74,9 +97,9 @@ export class Guest {
     return { accessToken, defaultUser, defaultWorkdir, variables };
   }
 
-  /** Takes over the settings of an earlier program. */
+  /** Takes over the settings of an earlier program. If that had no token, the one of this program's start stays. */
   continueFrom({ accessToken, defaultUser, defaultWorkdir, variables }: GuestState): void {
-    Object.assign(this, { accessToken, defaultUser, defaultWorkdir });
+    Object.assign(this, { accessToken: accessToken ?? this.accessToken, defaultUser, defaultWorkdir });
     this.#ownVariables = variables.own;
     this.#defaultVariables = variables.defaults ?? {};
     this.environment = variables.platform;
