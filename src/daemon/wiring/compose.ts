@@ -195,6 +195,8 @@ function createHealth(
     cgroups: abilities,
     extensionObstacles: () => extensionObstacles(abilities),
     forwardingObstacle: () => forwardingObstacle(config),
+    runtimeDirectory: config.runtimeDirectory,
+    isManaged: config.notifySocket !== null,
     freezer,
     filesystemFreezer,
   });

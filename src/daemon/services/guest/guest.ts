@@ -1,4 +1,5 @@
 import { EnvdError } from '../../../base/errors.ts';
+import { TO_ACT_AS_OTHERS } from '../../linux/system/capabilities.ts';
 import type { onlyUser, User, UserDatabase } from '../../linux/system/users.ts';
 
 type Variables = Readonly<Record<string, string>>;
@@ -43,7 +44,7 @@ export class Guest {
   readonly #users: UserDatabase;
   readonly #only: ReturnType<typeof onlyUser>;
 
-  /** `only` is the user whom a daemon that is not root serves; null when it serves all users. */
+  /** `only` is the user whom a daemon serves that can act as no other; null when it serves all users. */
   constructor(
     users: UserDatabase,
     only: ReturnType<typeof onlyUser> = null,
@@ -117,7 +118,11 @@ export class Guest {
     const isOwnGroup = user.gid === this.#only.gid || !asked.includes(':');
     if (user.uid === this.#only.uid && isOwnGroup) return { ...user, ...this.#only };
     const own = this.#users.names().userName(this.#only.uid);
-    const text = `cannot act as user '${asked}': the daemon is not root and serves user '${own}' alone`;
-    throw new EnvdError('permission_denied', `${text}; start it as root, or name no other user`);
+    const remedy = this.#only.uid === 0 ? `with ${TO_ACT_AS_OTHERS.join(', ')}` : 'as root';
+    const text =
+      this.#only.uid === 0
+        ? `cannot act as user '${asked}': the daemon lacks capabilities and serves user '${own}' alone`
+        : `cannot act as user '${asked}': the daemon is not root and serves user '${own}' alone`;
+    throw new EnvdError('permission_denied', `${text}; start it ${remedy}, or name no other user`);
   }
 }
