@@ -8,13 +8,14 @@ import { asFunction, bundle } from './bundle.ts';
 import { type FirstRun, writeCodeCache } from './code-cache.ts';
 import { buildEnvctl } from './envctl.ts';
 import { licencesOf } from './licences.ts';
+import { pagesOf } from './pages.ts';
 
 /*
  * Builds the daemon in dist/, the gateway in dist-gateway/ and the command line in dist-envctl/ (envctl.ts), or only those that
  * arguments name. With --arch=arm64 on an x86-64 machine (`npm run build:arm64`), builds dist-arm64/ and dist-gateway-arm64/ from the
  * native code that .ci/arm64 has built. Each directory of the first two is
  * self-contained: it has the program in one file, the code that V8 compiles for it, the pinned Node under the program's name, the
- * licenses of its parts, and for the daemon the addon, where the program looks for it. The directories are in
+ * licenses of its parts, manual pages, completions for shells, and for the daemon the addon, where the program looks for it. The directories are in
  * the root of the sources, or in the one that --out=DIRECTORY names. See docs/decisions/002-image.md.
  */
 
@@ -139,6 +140,7 @@ async function build(image: Image): Promise<void> {
   put(join(dist, 'LICENSES'), licencesOf([...packages].sort()));
   for (const [source, destination] of [...copies, ['LICENSE', 'LICENSE'] as const])
     copy(join(ROOT, source), join(dist, destination));
+  for (const [destination, text] of pagesOf(name)) put(join(dist, destination), text);
   for (const [source, destination] of binaries) copy(join(target.root, source), join(dist, destination));
   // The symbols would be a quarter of the size of Node.
   execFileSync(target.strip, ['-o', join(dist, 'lib', name), join(target.node, 'bin/node')]);

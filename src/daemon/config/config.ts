@@ -121,7 +121,8 @@ const parsePrefix = matching(
   'It must be 1 to 32 lower case letters and digits and start with a letter.',
 );
 
-const PROGRAM: Program = {
+/** The command line of the daemon. */
+export const DAEMON_PROGRAM: Program = {
   name: 'envd',
   description: 'The agent inside a sandbox: commands, terminals, files and watches for a remote client.',
   version: [INTERFACE_VERSION, 'print the version of the interface'],
@@ -130,7 +131,7 @@ const PROGRAM: Program = {
     { flags: '--commit', help: 'print the commit of this build' },
     {
       flags: '--doctor',
-      help: 'print what works in this guest, and why other things do not; also: envd doctor',
+      help: 'print what works in this guest, and whether it is ready for a pause; also: envd doctor',
     },
     { flags: '--try-upgrade', help: 'exit with 0 if this program can take over the state on descriptor 3' },
   ],
@@ -202,7 +203,7 @@ export function readConfig(
   argv: readonly string[] = process.argv.slice(2),
   env = process.env,
 ): Invocation<Config> {
-  const read = readSettings<Settings>(PROGRAM, argv.map(withTwoDashes), env);
+  const read = readSettings<Settings>(DAEMON_PROGRAM, argv.map(withTwoDashes), env);
   if (!('settings' in read)) return read;
   const { cgroupRoot = null, program, metadataService, logCollector = 'auto', ...others } = read.settings;
   const { commit, tryUpgrade, doctor, maxTasks, maxMemory, cpuWeights, ioWeights, ...settings } = others;
