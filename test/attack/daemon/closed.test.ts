@@ -85,6 +85,7 @@ test('files are neither read nor written before a token is set, with a signature
       ['GET', `/files?${query(secret, 'read')}`],
       ['HEAD', `/files?${query(secret, 'read')}`],
       ['GET', `/files?format=tar&${query(daemon.scratch, 'read-archive')}`],
+      ['GET', `/files?format=zip&${query(daemon.scratch, 'read-archive')}`],
       ['POST', `/files?${query(made, 'write')}`, upload('application/octet-stream')],
       ['POST', `/files?${query(daemon.scratch, 'write-archive')}`, upload('application/x-tar')],
       ['POST', `/files?${query(made, 'write')}`, upload('text/plain')],
@@ -134,7 +135,10 @@ test('an /init without a token is refused and changes nothing; one with a token 
     const refused = await init(daemon, { ...body, envVars: { EVIL: '1' } });
     expect([refused.status, await refused.json()]).toEqual([
       401,
-      { code: 401, message: expect.stringContaining('the daemon requires an access token: this call must set it') },
+      {
+        code: 401,
+        message: expect.stringContaining('the daemon requires an access token: this call must set it'),
+      },
     ]);
   }
   expect((await init(daemon, { accessToken: TOKEN })).status).toBe(204);
