@@ -52,12 +52,17 @@ const GATEWAY: Page = {
 /** Returns the manual pages and completions of a program, by their paths below its directory. */
 export function pagesOf(name: string): readonly (readonly [path: string, text: string])[] {
   const version = packageVersion();
-  if (name === 'envd')
-    return [
-      ['share/man/man5/envd.env.5', variablesPage(DAEMON_PROGRAM, version, '/etc/envd/envd.env')],
-      ...filesOf(DAEMON_PROGRAM, version, DAEMON),
-    ];
-  return filesOf(gatewayProgram(), version, GATEWAY);
+  switch (name) {
+    case DAEMON_PROGRAM.name:
+      return [
+        ['share/man/man5/envd.env.5', variablesPage(DAEMON_PROGRAM, version, '/etc/envd/envd.env')],
+        ...filesOf(DAEMON_PROGRAM, version, DAEMON),
+      ];
+    case 'envd-gateway':
+      return filesOf(gatewayProgram(), version, GATEWAY);
+    default:
+      throw new Error(`there are no pages of '${name}'`);
+  }
 }
 
 function filesOf(program: Program, version: string, page: Page): readonly (readonly [string, string])[] {
