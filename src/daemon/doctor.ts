@@ -1,25 +1,41 @@
-import { accessSync, constants } from 'node:fs';
+import { accessSync, constants, existsSync } from 'node:fs';
 import { dirname } from 'node:path';
+import process from 'node:process';
 import { messageOf } from '../base/errors.ts';
 import { INTERFACE_VERSION } from '../base/program/version.ts';
 import type { Config } from './config/config.ts';
 import { findCgroupMount } from './linux/cgroups/cgroup-mounts.ts';
 import { Cgroup } from './linux/cgroups/cgroup2.ts';
 import { abilities, type CgroupAbilities } from './services/guest/abilities.ts';
+import { missingKernelOptions } from './services/guest/kernel-options.ts';
+import { judge } from './services/guest/verdict.ts';
 import { extensionObstacles } from './wiring/extensions.ts';
 import { forwardingObstacle } from './wiring/ports.ts';
 
-/** Prints what `GET /health?verbose` says about this guest, without a daemon and without changing anything. */
+/** The exit code for a guest that is not ready for a pause. */
+const NOT_READY = 3;
+/** sd_booted(3): this directory exists where systemd is the init. It would start a daemon with NOTIFY_SOCKET. */
+const SYSTEMD = '/run/systemd/system';
+
+/**
+ * Prints what `GET /health?verbose` says about this guest, without a daemon and without changing anything, and then a verdict.
+ * Sets the exit code to 3 if the guest is not ready for a pause.
+ */
 export async function doctor(config: Config): Promise<void> {
-  const { version } = config;
+  const { version, runtimeDirectory, notifySocket } = config;
   const cgroups = inspect(config);
   const sources = {
     cgroups,
     forwardingObstacle: () => forwardingObstacle(config),
     extensionObstacles: () => extensionObstacles(cgroups),
+    runtimeDirectory,
+    isManaged: notifySocket !== null || existsSync(SYSTEMD),
   };
-  const report = { version, interface: INTERFACE_VERSION, abilities: await abilities(sources, true) };
+  const found = await abilities(sources, true);
+  const verdict = judge(found, await missingKernelOptions());
+  const report = { version, interface: INTERFACE_VERSION, abilities: found, verdict };
   process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
+  if (!verdict.readyForPause) process.exitCode = NOT_READY;
 }
 
 /** Returns what cgroups of the workload could do, without creating them. */

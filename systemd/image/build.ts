@@ -9,15 +9,16 @@ import { type FirstRun, writeCodeCache } from './code-cache.ts';
 import { buildEnvctl } from './envctl.ts';
 import { type Library, LOADER, librariesOf, licencesOfLibraries } from './libraries.ts';
 import { licencesOf } from './licences.ts';
+import { pagesOf } from './pages.ts';
 
 /*
  * Builds the daemon in dist/, the gateway in dist-gateway/ and the command line in dist-envctl/ (envctl.ts), or only those that
  * arguments name. With --arch=arm64 on an x86-64 machine (`npm run build:arm64`), builds dist-arm64/ and dist-gateway-arm64/ from the
  * native code that .ci/arm64 has built. Each directory of the first two is
  * self-contained: it has the program in one file, the code that V8 compiles for it, the pinned Node under the program's name, the
- * licenses of its parts, and for the daemon the addon, where the program looks for it, with the dynamic loader and the libraries of
- * this machine's Debian. The directories are in the root of the sources, or in the one that --out=DIRECTORY names. See
- * docs/decisions/002-image.md.
+ * licenses of its parts, manual pages, completions for shells, and for the daemon the addon, where the program looks for it, with the
+ * dynamic loader and the libraries of this machine's Debian. The directories are in the root of the sources, or in the one that
+ * --out=DIRECTORY names. See docs/decisions/002-image.md.
  */
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
@@ -152,6 +153,7 @@ async function build(image: Image): Promise<void> {
   put(join(dist, 'LICENSES'), licencesOf([...packages].sort(), licencesOfLibraries(libraries)));
   for (const [source, destination] of [...copies, ['LICENSE', 'LICENSE'] as const])
     copy(join(ROOT, source), join(dist, destination));
+  for (const [destination, text] of pagesOf(name)) put(join(dist, destination), text);
   for (const [source, destination] of binaries) copy(join(target.root, source), join(dist, destination));
   for (const { source, name: file } of libraries) copy(source, join(dist, 'lib', file));
   if (hasLibraries) chmodSync(join(dist, 'lib', LOADER), 0o755);

@@ -63,7 +63,7 @@ test('it has a version, a unit, configurations of nginx and Envoy, and nothing e
   const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
   expect(print).toBe(`${version}\n`);
   expect(readdirSync(elsewhere).sort()).toEqual([
-    ...['LICENSE', 'LICENSES', 'bin', 'lib', 'package.json', 'systemd'],
+    ...['LICENSE', 'LICENSES', 'bin', 'lib', 'package.json', 'share', 'systemd'],
   ]);
   expect(readdirSync(join(elsewhere, 'systemd')).sort()).toEqual([
     ...['envd-gateway.service', 'envd_routes.lua', 'envoy.yaml', 'nginx.conf'],

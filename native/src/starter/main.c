@@ -39,9 +39,10 @@ static bool write_oom_score(int score) {
   return file >= 0 && write(file, text, (size_t)length) == length;
 }
 
-// Returns whether a setting that could not be changed may stay: a daemon that is not root has the same ones as its processes.
-static bool may_stay(void) {
-  return geteuid() != 0 && (errno == EPERM || errno == EACCES);
+// Returns whether a setting that could not be changed may stay: a process with the daemon's own user, which is not root or has
+// no capabilities, has the daemon's settings.
+static bool may_stay(const plan_head* plan) {
+  return geteuid() == plan->given.uid && (errno == EPERM || errno == EACCES);
 }
 
 // Returns whether the first bytes of the file contain no NUL. Those of a program for another architecture do.
@@ -82,12 +83,12 @@ static void set_up(const plan_head* plan, const gid_t* groups, const int* descri
   if ((int)plan->given.terminal >= 0 && tcgetattr(0, &line) == 0)
     line.c_iflag |= IUTF8, (void)tcsetattr(0, TCSANOW, &line);
   // Operations that need root come first.
-  if (!write_oom_score((int)plan->given.oom_score_adj) && !may_stay()) fail(reports, "oom_score_adj");
-  if (setpriority(PRIO_PROCESS, 0, (int)plan->given.nice) < 0 && !may_stay()) fail(reports, "setpriority");
+  if (!write_oom_score((int)plan->given.oom_score_adj) && !may_stay(plan)) fail(reports, "oom_score_adj");
+  if (setpriority(PRIO_PROCESS, 0, (int)plan->given.nice) < 0 && !may_stay(plan)) fail(reports, "setpriority");
   if (syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, io_priority) < 0) fail(reports, "ioprio_set");
   if (setrlimit(RLIMIT_CORE, &plan->core) < 0 || setrlimit(RLIMIT_NOFILE, &plan->descriptors) < 0)
     fail(reports, "setrlimit");
-  if (setgroups(plan->group_count, groups) < 0 && !may_stay()) fail(reports, "setgroups");
+  if (setgroups(plan->group_count, groups) < 0 && !may_stay(plan)) fail(reports, "setgroups");
   if (setresgid(plan->given.gid, plan->given.gid, plan->given.gid) < 0) fail(reports, "setresgid");
   if (setresuid(plan->given.uid, plan->given.uid, plan->given.uid) < 0) fail(reports, "setresuid");
   umask(022);

@@ -119,7 +119,8 @@ function optionOf(
   return option;
 }
 
-function variableOf({ prefix }: Program, flags: string): string {
+/** Returns the name of the variable that sets a flag. */
+export function variableOf({ prefix }: Program, flags: string): string {
   return prefix + nameOf(flags).slice(2).replaceAll('-', '_').toUpperCase();
 }
 

@@ -59,6 +59,10 @@ interface Defaulted {
 export interface Config extends Defaulted {
   /** The cgroup v2 directory in which `user` and `ptys` are created; null: `envd` at the mount point. */
   readonly cgroupRoot: string | null;
+  /** The file with the access token that is set at the start; null: none is set. */
+  readonly tokenFile: string | null;
+  /** Whether operations are closed, and not open, while no access token is set. */
+  readonly requireToken: boolean;
   /** Whether the log shows the programs and arguments of processes. */
   readonly logArguments: boolean;
   /** The URL of the platform's metadata service; null: none. */
@@ -95,6 +99,8 @@ export interface Config extends Defaulted {
 /** The values of the flags, before defaults that depend on other values. */
 interface Settings extends Defaulted, WorkloadSettings {
   readonly logArguments?: true;
+  readonly tokenFile?: string;
+  readonly requireToken?: true;
   readonly cgroupRoot?: string;
   readonly metadataService?: string;
   readonly forwardAddress?: string;
@@ -116,7 +122,8 @@ const parsePrefix = matching(
   'It must be 1 to 32 lower case letters and digits and start with a letter.',
 );
 
-const PROGRAM: Program = {
+/** The command line of the daemon. */
+export const DAEMON_PROGRAM: Program = {
   name: 'envd',
   description: 'The agent inside a sandbox: commands, terminals, files and watches for a remote client.',
   version: [INTERFACE_VERSION, 'print the version of the interface'],
@@ -125,7 +132,7 @@ const PROGRAM: Program = {
     { flags: '--commit', help: 'print the commit of this build' },
     {
       flags: '--doctor',
-      help: 'print what works in this guest, and why other things do not; also: envd doctor',
+      help: 'print what works in this guest, and whether it is ready for a pause; also: envd doctor',
     },
     { flags: '--try-upgrade', help: 'exit with 0 if this program can take over the state on descriptor 3' },
   ],
@@ -139,6 +146,13 @@ const PROGRAM: Program = {
         parsePath,
         '/run/envd',
       ),
+    ]),
+    ...grouped('Access', [
+      setting('--token-file <path>', 'file with the access token to set at the start', parsePath),
+      {
+        flags: '--require-token',
+        help: 'refuse all calls but /health and /init while no access token is set',
+      },
     ]),
     ...grouped('Log', [
       LOG_LEVEL,
@@ -190,7 +204,7 @@ export function readConfig(
   argv: readonly string[] = process.argv.slice(2),
   env = process.env,
 ): Invocation<Config> {
-  const read = readSettings<Settings>(PROGRAM, argv.map(withTwoDashes), env);
+  const read = readSettings<Settings>(DAEMON_PROGRAM, argv.map(withTwoDashes), env);
   if (!('settings' in read)) return read;
   const { cgroupRoot = null, program, metadataService, logCollector = 'auto', ...others } = read.settings;
   const { commit, tryUpgrade, doctor, maxTasks, maxMemory, cpuWeights, ioWeights, ...settings } = others;
@@ -204,6 +218,8 @@ export function readConfig(
     tryUpgrade: tryUpgrade === true,
     doctor: doctor === true,
     logArguments: settings.logArguments === true,
+    tokenFile: settings.tokenFile ?? null,
+    requireToken: settings.requireToken === true,
     handover: env.ENVD_HANDOVER ? Number(env.ENVD_HANDOVER) : null,
     stored: takeStored(env),
     logCollector: logCollector === 'auto' ? null : logCollector,

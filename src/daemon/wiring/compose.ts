@@ -3,6 +3,7 @@ import { Connections } from '../../base/http/connections.ts';
 import { Transfers } from '../../base/tally.ts';
 import { Unread } from '../../base/unread.ts';
 import { type Config, environmentWith } from '../config/config.ts';
+import { readTokenFile } from '../config/token-file.ts';
 import { StreamServer } from '../http/connect/connect-stream.ts';
 import { REQUEST_LIMIT_BYTES } from '../http/connect/request.ts';
 import { StreamPlaces } from '../http/connect/stream-places.ts';
@@ -11,7 +12,7 @@ import { Lanes } from '../linux/lanes/lanes.ts';
 import { RecordStore } from '../linux/memory/record-store.ts';
 import { portOf } from '../linux/network/listening-socket.ts';
 import { onlyUser, UserDatabase } from '../linux/system/users.ts';
-import { Guest } from '../services/guest/guest.ts';
+import { type FirstAccess, Guest } from '../services/guest/guest.ts';
 import { Health } from '../services/guest/health.ts';
 import { MetricsReader } from '../services/guest/metrics.ts';
 import { type Handover, headOf } from '../services/handover/state.ts';
@@ -120,7 +121,7 @@ function createServices(config: Config, log: Log, port: number, inherited: Hando
   const { logger } = log;
   const { owned, bounds, users, lanes, workload, pause, collapser } = ground;
   const { cgroups, root } = workload;
-  const guest = new Guest(users, onlyUser());
+  const guest = new Guest(users, onlyUser(), firstAccess(config, inherited));
   const records = createRecords(config, log);
   const observer = processLog(logger, config);
   const options = { ...config, lanes, unread: bounds.unread, observer };
@@ -147,6 +148,12 @@ function createServices(config: Config, log: Log, port: number, inherited: Hando
     metrics: new MetricsReader(),
     health: createHealth(config, workload, freezer, filesystemFreezer),
   };
+}
+
+/** Reads the file with the first token. After an upgrade it may be gone, and the token of the earlier program counts. */
+function firstAccess({ tokenFile, requireToken }: Config, inherited: Handover | null): FirstAccess {
+  const accessToken = tokenFile === null || inherited ? null : readTokenFile(tokenFile);
+  return { accessToken, requiresToken: requireToken };
 }
 
 /** Creates the store of what the next daemon needs if this one is killed (docs/decisions/019-crashes.md). */
@@ -188,6 +195,8 @@ function createHealth(
     cgroups: abilities,
     extensionObstacles: () => extensionObstacles(abilities),
     forwardingObstacle: () => forwardingObstacle(config),
+    runtimeDirectory: config.runtimeDirectory,
+    isManaged: config.notifySocket !== null,
     freezer,
     filesystemFreezer,
   });

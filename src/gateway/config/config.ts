@@ -144,19 +144,24 @@ const SETTINGS: Program['settings'] = [
   ...grouped('Registry', REGISTRY_SETTINGS),
 ];
 
+/** Returns the command line of the gateway. */
+export function gatewayProgram(): Program {
+  return {
+    name: 'envd-gateway',
+    description: 'One host for many sandboxes, and a time to live for each of them.',
+    version: [packageVersion(), 'print the version'],
+    prefix: 'ENVD_GATEWAY_',
+    settings: SETTINGS,
+  };
+}
+
 /** Reads argv (without node and script) and the environment; a flag goes before its `ENVD_GATEWAY_*` variable. */
 export function readGatewayConfig(
   argv: readonly string[] = process.argv.slice(2),
   env = process.env,
 ): Invocation<GatewayConfig> {
-  const version = packageVersion();
-  const program: Program = {
-    name: 'envd-gateway',
-    description: 'One host for many sandboxes, and a time to live for each of them.',
-    version: [version, 'print the version'],
-    prefix: 'ENVD_GATEWAY_',
-    settings: SETTINGS,
-  };
+  const program = gatewayProgram();
+  const [version] = program.version;
   const read = readSettings<Settings>(program, argv, env);
   if (!('settings' in read)) return read;
   const settings = { ...NOT_GIVEN, ...read.settings };

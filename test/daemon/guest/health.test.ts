@@ -1,7 +1,8 @@
-import { execFileSync } from 'node:child_process';
+import { spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import type { HealthReport } from '../../../src/daemon/services/guest/health.ts';
+import type { Verdict } from '../../../src/daemon/services/guest/verdict.ts';
 import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
 
 const MAIN = fileURLToPath(new URL('../../../src/daemon/main.ts', import.meta.url));
@@ -22,7 +23,8 @@ test('the verbose state tells versions, the time of the start, what is frozen, a
   expect(since).toBeGreaterThanOrEqual(before - 1000);
   expect(since).toBeLessThanOrEqual(Date.now());
   expect(Object.keys(body.abilities)).toEqual([
-    ...['root', 'freeze', 'memoryAccounting', 'taskLimit', 'collapse', 'attributes', 'forwarding'],
+    ...['root', 'clock', 'freeze', 'fsfreeze', 'memoryAccounting', 'taskLimit'],
+    ...['collapse', 'attributes', 'forwarding', 'records', 'recovery'],
     ...['exec', 'ndjson', 'usage', 'pressure', 'stop'],
     ...['search', 'zip', 'setAttributes', 'copy'],
   ]);
@@ -54,8 +56,17 @@ test('localhost listeners are forwarded to the address that is given', async () 
   });
 });
 
-const doctor = (...args: string[]): HealthReport =>
-  JSON.parse(execFileSync(process.execPath, [MAIN, ...args], { encoding: 'utf8' }));
+interface Report extends HealthReport {
+  readonly verdict: Verdict;
+}
+
+/** What the doctor prints. Its exit code is that of its verdict. */
+function doctor(...args: string[]): Report {
+  const { status, stdout } = spawnSync(process.execPath, [MAIN, ...args], { encoding: 'utf8' });
+  const report = JSON.parse(stdout) as Report;
+  expect(status).toBe(report.verdict.readyForPause ? 0 : 3);
+  return report;
+}
 
 test('envd doctor prints the same without a daemon', async () => {
   await using daemon = await startDaemon({ args: ['--no-cgroups'] });
@@ -77,7 +88,18 @@ test('envd doctor tells of cgroups what the daemon finds when it has made them',
   await using daemon = await startDaemon();
   if (!daemon.cgroupRoot) return;
   const { body } = await verbose(daemon);
-  expect(doctor('doctor', '--host=127.0.0.1', `--cgroup-root=${daemon.cgroupRoot}`).abilities).toEqual(
-    body.abilities,
-  );
+  const args = ['--host=127.0.0.1', `--cgroup-root=${daemon.cgroupRoot}`];
+  const { abilities, verdict } = doctor('doctor', ...args, `--runtime-directory=${daemon.scratch}/run`);
+  // Whether a service manager keeps the descriptors of the daemon is known to the daemon alone.
+  const { recovery } = body.abilities;
+  expect({ ...abilities, recovery }).toEqual(body.abilities);
+  expect(verdict.readyForPause).toBe(abilities.clock.available);
+  expect(verdict.kernelOptions).not.toContain('CONFIG_CGROUPS');
+});
+
+test('the verdict of envd doctor names what a pause needs apart from the rest', () => {
+  const { verdict } = doctor('doctor', '--no-cgroups');
+  expect(verdict.readyForPause).toBe(false);
+  expect(verdict.obstacles[0]).toBe('freeze: cgroups are off: start without --no-cgroups');
+  expect(verdict.limits).toContain('taskLimit: cgroups are off: start without --no-cgroups');
 });

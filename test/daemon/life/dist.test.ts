@@ -374,6 +374,7 @@ test('the build writes nothing outside of the output directory', () => {
     'bin',
     'lib',
     'package.json',
+    'share',
     'systemd',
   ]);
   expect(existsSync(join(elsewhere, 'lib/node_modules'))).toBe(false);

@@ -31,9 +31,9 @@ export function requireAccessToken(guest: Guest): onRequestHookHandler {
   };
 }
 
-/** Returns whether a request has the access token, or none is set. */
+/** Returns whether a request has the access token, or needs none. */
 export function hasAccess({ 'x-access-token': shown }: IncomingHttpHeaders, guest: Guest): boolean {
-  if (guest.accessToken === null) return true;
+  if (guest.accessToken === null) return guest.isOpen;
   return typeof shown === 'string' && isInHeader(guest.accessToken, shown);
 }
 

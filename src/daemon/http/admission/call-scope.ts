@@ -41,7 +41,7 @@ export class CallScope implements Kept, AbortListener {
   readonly #socket: Socket;
   /** Bytes that the connection had sent before this call. */
   readonly #sentBefore: number;
-  /** Whether the caller has the access token, or none is set. */
+  /** Whether the caller has the access token, or needs none. */
   isTrusted = false;
   /** The error that ended the operation. */
   failure: unknown = undefined;

@@ -1,5 +1,6 @@
 import { readFileSync, type Stats, statSync } from 'node:fs';
 import { EnvdError } from '../../../base/errors.ts';
+import { missingCapabilities, TO_ACT_AS_OTHERS } from './capabilities.ts';
 
 export interface User {
   readonly name: string;
@@ -11,10 +12,12 @@ export interface User {
   readonly shell: string;
 }
 
-/** Returns the ids of this process, which can act as no other user; null when it is root. */
+/** Returns the ids of this process if it can act as no other user; null when it can, as root with the capabilities for it. */
 export function onlyUser(): Pick<User, 'uid' | 'gid' | 'groups'> | null {
   const [uid, gid] = [process.geteuid?.() ?? 0, process.getegid?.() ?? 0];
-  return uid === 0 ? null : { uid, gid, groups: [...new Set([gid, ...(process.getgroups?.() ?? [])])] };
+  const missing = missingCapabilities();
+  if (uid === 0 && !TO_ACT_AS_OTHERS.some((name) => missing.includes(name))) return null;
+  return { uid, gid, groups: [...new Set([gid, ...(process.getgroups?.() ?? [])])] };
 }
 
 /** A snapshot of user and group names. */

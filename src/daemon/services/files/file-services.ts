@@ -46,7 +46,7 @@ export class FileServices {
 
   /** Returns the user of a request. Throws `unauthenticated` if its token, signature or user is not valid. */
   admit(query: FileQuery, operation: FileOperation): User {
-    authorizeFile(this.#guest.accessToken, query, operation);
+    authorizeFile(this.#guest, query, operation);
     return this.#userOf(query.username);
   }
 

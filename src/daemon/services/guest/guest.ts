@@ -1,4 +1,5 @@
 import { EnvdError } from '../../../base/errors.ts';
+import { TO_ACT_AS_OTHERS } from '../../linux/system/capabilities.ts';
 import type { onlyUser, User, UserDatabase } from '../../linux/system/users.ts';
 
 type Variables = Readonly<Record<string, string>>;
@@ -16,10 +17,22 @@ export interface GuestState {
   };
 }
 
+/** How the daemon was told to begin. */
+export interface FirstAccess {
+  /** The token that is set until /init sets another one; null: none. */
+  readonly accessToken: string | null;
+  /** Whether operations are closed, and not open, while no token is set. */
+  readonly requiresToken: boolean;
+}
+
+const OPEN: FirstAccess = { accessToken: null, requiresToken: false };
+
 /** Keeps the settings of the guest that /init makes. */
 export class Guest {
-  /** The token that requests need; null when every operation is open. */
-  accessToken: string | null = null;
+  /** The token that requests need; null when none is set. */
+  accessToken: string | null;
+  /** Whether operations are closed, and not open, while no token is set. */
+  readonly requiresToken: boolean;
   defaultUser: string;
   /** The directory that an empty path means; null for the user's home. */
   defaultWorkdir: string | null = null;
@@ -31,11 +44,22 @@ export class Guest {
   readonly #users: UserDatabase;
   readonly #only: ReturnType<typeof onlyUser>;
 
-  /** `only` is the user whom a daemon that is not root serves; null when it serves all users. */
-  constructor(users: UserDatabase, only: ReturnType<typeof onlyUser> = null) {
+  /** `only` is the user whom a daemon serves that can act as no other; null when it serves all users. */
+  constructor(
+    users: UserDatabase,
+    only: ReturnType<typeof onlyUser> = null,
+    { accessToken, requiresToken }: FirstAccess = OPEN,
+  ) {
     this.#users = users;
     this.#only = only;
+    this.accessToken = accessToken;
+    this.requiresToken = requiresToken;
     this.defaultUser = only === null ? 'root' : users.names().userName(only.uid);
+  }
+
+  /** Whether every caller is served, without a token. */
+  get isOpen(): boolean {
+    return this.accessToken === null && !this.requiresToken;
   }
 
   /**
@@ -74,9 +98,9 @@ export class Guest {
     return { accessToken, defaultUser, defaultWorkdir, variables };
   }
 
-  /** Takes over the settings of an earlier program. */
+  /** Takes over the settings of an earlier program. If that had no token, the one of this program's start stays. */
   continueFrom({ accessToken, defaultUser, defaultWorkdir, variables }: GuestState): void {
-    Object.assign(this, { accessToken, defaultUser, defaultWorkdir });
+    Object.assign(this, { accessToken: accessToken ?? this.accessToken, defaultUser, defaultWorkdir });
     this.#ownVariables = variables.own;
     this.#defaultVariables = variables.defaults ?? {};
     this.environment = variables.platform;
@@ -94,7 +118,11 @@ export class Guest {
     const isOwnGroup = user.gid === this.#only.gid || !asked.includes(':');
     if (user.uid === this.#only.uid && isOwnGroup) return { ...user, ...this.#only };
     const own = this.#users.names().userName(this.#only.uid);
-    const text = `cannot act as user '${asked}': the daemon is not root and serves user '${own}' alone`;
-    throw new EnvdError('permission_denied', `${text}; start it as root, or name no other user`);
+    const remedy = this.#only.uid === 0 ? `with ${TO_ACT_AS_OTHERS.join(', ')}` : 'as root';
+    const text =
+      this.#only.uid === 0
+        ? `cannot act as user '${asked}': the daemon lacks capabilities and serves user '${own}' alone`
+        : `cannot act as user '${asked}': the daemon is not root and serves user '${own}' alone`;
+    throw new EnvdError('permission_denied', `${text}; start it ${remedy}, or name no other user`);
   }
 }

@@ -74,7 +74,7 @@ function quickSteps(dependencies: InitDependencies): QuickStep[] {
       if (hyperloopIP !== null && isIP(hyperloopIP) !== 0)
         guest.changeOwnVariables({ [dependencies.eventsVariable]: urlOf(hyperloopIP) });
     }),
-    // A request without a token clears it, which opens every operation.
+    // A request without a token clears it, which opens every operation, or closes it if the guest requires a token.
     unlessStale('token', ({ request }) => {
       guest.accessToken = request.accessToken;
     }),
@@ -160,8 +160,9 @@ function reseed(
 
 /**
  * Authorizes a request. It is allowed if its token is the one that is set, or if the metadata service has the hash of its
- * token (SHA-512 in hex; that of the empty string for no token), or if there is neither a token nor a hash. Throws
- * `unauthenticated` otherwise, and `unavailable` if the metadata cannot be read.
+ * token (SHA-512 in hex; that of the empty string for no token), or if there is neither a token nor a hash. In the last case, a
+ * guest that requires a token must get one: a success would say that clients are served. Throws `unauthenticated` otherwise, and
+ * `unavailable` if the metadata cannot be read.
  */
 async function authorize(
   guest: Guest,
@@ -172,18 +173,20 @@ async function authorize(
   if (current !== null && accessToken !== null && equalSecrets(accessToken, current)) return;
   const accepts = (expected: string | null) =>
     expected === null
-      ? guest.accessToken === null
+      ? guest.isOpen || (guest.accessToken === null && accessToken !== null)
       : equalSecrets(hash('sha512', accessToken ?? ''), expected.toLowerCase());
   const isAccepted = metadata
     ? await metadata.check(({ accessTokenHash }) => accepts(accessTokenHash), caller.signal)
     : accepts(null);
   if (isAccepted) return;
-  throw new EnvdError(
-    'unauthenticated',
-    accessToken === null
-      ? 'unauthorized access, resetting the access token is not allowed'
-      : 'unauthorized access, the access token does not match',
-  );
+  throw new EnvdError('unauthenticated', refusal(guest, accessToken));
+}
+
+/** Returns the message of the refusal of a request with this token. */
+function refusal({ accessToken: current }: Guest, shown: string | null): string {
+  if (shown !== null) return 'unauthorized access, the access token does not match';
+  if (current !== null) return 'unauthorized access, resetting the access token is not allowed';
+  return 'unauthorized access, the daemon requires an access token: this call must set it';
 }
 
 const BEHIND_NS = 50_000_000n;

@@ -36,6 +36,7 @@ function setUp(audit: FreezeAudit | null = null): { app: FastifyInstance; guest:
     cgroups: { obstacle: 'none here', accountsMemory: false, limitsTasks: false },
     forwardingObstacle: async () => null,
     extensionObstacles: () => ({}),
+    ...{ runtimeDirectory: '/run', isManaged: false },
     ...{ freezer: idle, filesystemFreezer: idle },
   });
   healthRoutes(app, health, guest);

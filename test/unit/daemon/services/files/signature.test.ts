@@ -59,7 +59,8 @@ describe('signature', () => {
   });
 });
 
-const authorize = (token: string | null, query: FileQuery) => authorizeFile(token, query, 'read');
+const authorize = (accessToken: string | null, query: FileQuery) =>
+  authorizeFile({ accessToken, isOpen: accessToken === null }, query, 'read');
 
 describe('authorization', () => {
   const credentials = {

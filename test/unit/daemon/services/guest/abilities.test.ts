@@ -21,6 +21,8 @@ const sources = {
   cgroups: { obstacle: null, accountsMemory: false, limitsTasks: false },
   forwardingObstacle: async () => null,
   extensionObstacles: () => ({}),
+  runtimeDirectory: '/run',
+  isManaged: true,
 };
 
 test.each([

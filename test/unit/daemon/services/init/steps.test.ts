@@ -1,9 +1,12 @@
 import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
+import { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
 import { Init } from '../../../../../src/daemon/services/init/init.ts';
 import { INIT_REQUEST } from '../../../../../src/daemon/services/init/init-request.ts';
 import { NO_METADATA, type SandboxMetadata } from '../../../../../src/daemon/services/init/metadata.ts';
 import { initSteps } from '../../../../../src/daemon/services/init/steps.ts';
+import { scratch } from '../../../../support/machine/scratch.ts';
+import { testUsers } from '../../../../support/machine/users.ts';
 import { applyTo, initDependencies, runStep as run } from '../../../../support/services/init-step.ts';
 
 const newGuest = () => initDependencies().guest;
@@ -47,6 +50,21 @@ describe('auth', () => {
     if (allowed) await outcome;
     else await expect(outcome).rejects.toMatchObject({ kind: 'unauthenticated' });
     expect(guest.accessToken).toBe(token);
+  });
+
+  test.each([
+    // hash of the metadata service, token of the body, allowed
+    [NONE, NONE, false],
+    [NONE, 'new', true],
+    [hashOf('new'), 'new', true],
+    [hashOf('new'), 'other', false],
+    [hashOf(''), NONE, true],
+  ])('a guest that requires a token, with hash %.8s and body %s: %s', async (hash, accessToken, allowed) => {
+    const guest = new Guest(testUsers(scratch()), null, { accessToken: null, requiresToken: true });
+    const outcome = run('auth', { guest, metadata: metadataWith(hash) }, { accessToken });
+    if (allowed) await outcome;
+    else await expect(outcome).rejects.toMatchObject({ kind: 'unauthenticated' });
+    expect(guest.isOpen).toBe(false);
   });
 
   test('errors contain no token', async () => {
