@@ -39,8 +39,7 @@ static bool write_oom_score(int score) {
   return file >= 0 && write(file, text, (size_t)length) == length;
 }
 
-// Returns whether a setting that could not be changed may stay: a process with the daemon's own user, which is not root or has
-// no capabilities, has the daemon's settings.
+// Returns whether a setting that could not be changed may stay: a process of the daemon's own user has the daemon's settings.
 static bool may_stay(const plan_head* plan) {
   return geteuid() == plan->given.uid && (errno == EPERM || errno == EACCES);
 }
