@@ -40,6 +40,8 @@ describe('the command line', () => {
       '--max-tasks',
       '--log-collector',
       '--name-prefix',
+      '--require-token',
+      '--token-file',
       '--version',
       '--commit',
     ]) {
@@ -49,6 +51,7 @@ describe('the command line', () => {
     expect(headings).toEqual([
       'Options:',
       'Server:',
+      'Access:',
       'Log:',
       'Limits of the daemon:',
       'Processes of clients:',
