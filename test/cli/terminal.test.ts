@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { needs } from '../support/machine/needs.ts';
 import { startDaemon, type TestDaemon } from '../support/programs/daemon.ts';
 import { EnvctlTerminal, envctl } from '../support/programs/envctl.ts';
 import { owned } from '../support/programs/owned.ts';
@@ -138,8 +139,9 @@ test('without a terminal of its own, input is what is typed, and its end is ^D',
 });
 
 test('vim works: what it writes is in the file', async () => {
+  needs('vi');
   const terminal = new EnvctlTerminal(daemon.url, [
-    ...['run', '-t', '--cwd', daemon.scratch, 'vim', '-u', 'NONE', '-N', 'poem.txt'],
+    ...['run', '-t', '--cwd', daemon.scratch, 'vi', '-u', 'NONE', '-N', 'poem.txt'],
   ]);
   await terminal.shows(/poem\.txt/);
   terminal.type('iroses are red\x1b');
