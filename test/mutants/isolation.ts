@@ -72,13 +72,15 @@ export class Isolation implements AsyncDisposable {
     limitMs: number,
   ): Promise<Outcome> {
     this.#runs += 1;
+    // Mutants are in the sources, not in the programs that `npm test` has built.
+    const { ENVD_TEST_IMAGE: _image, ENVD_TEST_LONG: _long, ...own } = process.env;
     const cgroup = join(findCgroupMount() ?? '', `envd-mutants-${process.pid}-${this.#runs}`);
     mkdirSync(cgroup);
     this.#cgroup = cgroup;
     const enter = `echo $$ >'${cgroup}/cgroup.procs' && exec unshare ${NAMESPACES.join(' ')} /bin/sh -euc "$0" "$1"`;
     const child = spawn('/bin/sh', ['-euc', enter, SET_UP, script], {
       stdio: ['ignore', 'pipe', 'ignore'],
-      env: { ...process.env, ...environment, TMPDIR: '/var/tmp' },
+      env: { ...own, ...environment, TMPDIR: '/var/tmp' },
     });
     let isOver = false;
     const timer = setTimeout(() => {
