@@ -12,8 +12,10 @@ curl() { command curl -sS -w '\\n%{http_code}' "$@"; }`;
 /** What others need, and what ends it. */
 const FIRST = ['init', 'uploadFiles'];
 const LAST = ['removeSandbox', 'upgrade'];
-/** /proc is what the tests' daemon freezes: it cannot be. */
-const REFUSED = ['freezeFilesystem'];
+/** /proc is what the tests' daemon freezes: it cannot be. No process has the tag, and this gateway has no hook for creations. */
+const REFUSED = ['freezeFilesystem', 'stopProcess', 'createSandbox'];
+/** This stream does not end. A block of docs/extensions.md follows it. */
+const ENDLESS = ['followMetrics'];
 
 interface Shown {
   readonly operation: Operation;
@@ -22,6 +24,7 @@ interface Shown {
 
 const shown: Shown[] = ['envd.openapi.yaml', 'gateway.openapi.yaml']
   .flatMap((document) => readOperations(document))
+  .filter(({ operationId }) => !ENDLESS.includes(operationId))
   .map((operation) => ({ operation, code: operation['x-codeSamples']?.[0]?.source ?? '' }));
 const placeOf = ({ operation: { operationId } }: Shown) =>
   Number(LAST.includes(operationId)) - Number(FIRST.includes(operationId));
