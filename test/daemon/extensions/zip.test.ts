@@ -112,3 +112,15 @@ test('with a token set it needs the token, or a signature for archives', async (
   expect(await status(signed('read-archive'))).toBe(200);
   expect(await status('', { 'x-access-token': 'secret' })).toBe(200);
 });
+
+test('a file system of the kernel is refused, as for tar archives', async () => {
+  for (const method of ['GET', 'HEAD']) {
+    const response = await fetch(url('/proc'), { method, signal: AbortSignal.timeout(10_000) });
+    expect(response.status).toBe(400);
+    if (method === 'GET')
+      expect(await response.json()).toEqual({
+        code: 400,
+        message: "path is a file system of the kernel: '/proc'",
+      });
+  }
+});

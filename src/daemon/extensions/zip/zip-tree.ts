@@ -83,6 +83,8 @@ class ZipTree implements Disposable {
   }
 
   async *members(root: DirectoryReader): AsyncGenerator<ZipMember> {
+    if (await this.#isPseudo(root))
+      throw new EnvdError('invalid_argument', `path is a file system of the kernel: '${this.#shown}'`);
     yield* this.#directory(root, '', await deviceOf(root), 1);
     if (this.#failure) throw this.#failure;
   }
