@@ -1,17 +1,12 @@
 import { constants } from 'node:fs';
-import { readlink } from 'node:fs/promises';
 import { Allowance } from '../../../base/allowance.ts';
-import { EnvdError, isSystemError } from '../../../base/errors.ts';
-import { DirectoryReader, type FullEntry } from '../../linux/files/directory-reader.ts';
+import { EnvdError } from '../../../base/errors.ts';
+import type { DirectoryReader, FullEntry } from '../../linux/files/directory-reader.ts';
 import type { OpenFile } from '../../linux/files/open-file.ts';
-import { PathHandle } from '../../linux/files/place.ts';
 import type { Lanes } from '../../linux/lanes/lanes.ts';
-import { type BytePath, bytePath, displayPath, pathBuffer } from '../../linux/paths/byte-path.ts';
-import { type Mount, mountOf, readMounts } from '../../linux/paths/mounts.ts';
-import { explain } from '../../linux/system/errno.ts';
+import { type BytePath, pathBuffer } from '../../linux/paths/byte-path.ts';
+import { ArchivedTree, MAX_DEPTH } from '../../services/files/tar/pack/archived-tree.ts';
 
-/** Directories within each other: each level holds a descriptor. */
-const MAX_DEPTH = 256;
 /** More entries would need a form of the directory at the end that not every program reads. */
 const MAX_ENTRIES = 65_535;
 /** What is kept of each entry for that directory, besides its name, in bytes; and of all archives together. */
@@ -21,11 +16,6 @@ const CHUNK = 64 * 1024;
 /** What a time of MS-DOS can tell, in milliseconds since the epoch: from 1980 to 2107, with a day for each time zone. */
 const FIRST_MS = Date.UTC(1980, 0, 2);
 const LAST_MS = Date.UTC(2107, 11, 30);
-
-/** Errors that concern the daemon and not the entry: the archive cannot go on. */
-const EXHAUSTED = ['EMFILE', 'ENFILE', 'ENOMEM', 'ETIMEDOUT'];
-/** Errors of entries that were removed, or replaced by another kind, after they were listed. */
-const VANISHED = ['ENOENT', 'ENOTDIR', 'ELOOP', 'ESTALE'];
 
 /** A member of the archive; a directory has no input. The names are bytes. */
 export interface ZipMember {
@@ -52,41 +42,28 @@ export async function* membersBelow(
   memory: ZipMemory,
   lanes: Lanes,
 ): AsyncGenerator<ZipMember> {
-  await using root = await openRoot(path, lanes);
-  using tree = new ZipTree(path, memory);
-  yield* tree.members(root);
-}
-
-async function openRoot(path: string, lanes: Lanes): Promise<DirectoryReader> {
-  try {
-    using place = await PathHandle.open(path, true, lanes);
-    const flags = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NONBLOCK;
-    return new DirectoryReader(await place.openFile(flags), place.owner);
-  } catch (error) {
-    if (!isSystemError(error, 'ENOTDIR')) throw explain(error, path);
-    throw new EnvdError('invalid_argument', `path is not a directory: '${path}'`, { cause: error });
-  }
+  await using tree = await ArchivedTree.open(path, lanes);
+  using zip = new ZipTree(tree, path, memory);
+  yield* zip.members();
 }
 
 class ZipTree implements Disposable {
+  readonly #tree: ArchivedTree;
   readonly #shown: string;
   readonly #memory: ZipMemory;
-  readonly #mounts: readonly Mount[] = readMounts();
   #entries = 0;
   #kept = 0;
-  /** The first entry that could not be read. */
-  #failure: EnvdError | null = null;
 
-  constructor(shown: string, memory: ZipMemory) {
+  constructor(tree: ArchivedTree, shown: string, memory: ZipMemory) {
+    this.#tree = tree;
     this.#shown = shown;
     this.#memory = memory;
   }
 
-  async *members(root: DirectoryReader): AsyncGenerator<ZipMember> {
-    if (await this.#isPseudo(root))
-      throw new EnvdError('invalid_argument', `path is a file system of the kernel: '${this.#shown}'`);
+  async *members(): AsyncGenerator<ZipMember> {
+    const { root } = this.#tree;
     yield* this.#directory(root, '', await deviceOf(root), 1);
-    if (this.#failure) throw this.#failure;
+    this.#tree.throwIfIncomplete();
   }
 
   [Symbol.dispose](): void {
@@ -148,7 +125,7 @@ class ZipTree implements Disposable {
     if (!reader) return;
     await using _ = reader;
     yield this.#member(entry, path);
-    if (entry.device !== device && (await this.#isPseudo(reader))) return;
+    if (entry.device !== device && (await this.#tree.isPseudo(reader))) return;
     if (depth === MAX_DEPTH) return this.#fail(path, `directory is more than ${MAX_DEPTH} levels deep`);
     yield* this.#directory(reader, path, entry.device, depth + 1);
   }
@@ -167,29 +144,13 @@ class ZipTree implements Disposable {
     return { name: pathBuffer(path), lastModified, mode: mode & 0o777 };
   }
 
-  /** Null when the entry has vanished or, with the failure noted, cannot be read. */
-  async #attempt<T>(path: BytePath, step: () => Promise<T>): Promise<T | null> {
-    try {
-      return await step();
-    } catch (error) {
-      if (isSystemError(error, ...EXHAUSTED)) throw explain(error, this.#shownPath(path));
-      if (!isSystemError(error, ...VANISHED)) this.#fail(path, 'entry could not be read', error);
-      return null;
-    }
+  /** Names in the archive have no slash at their begin. */
+  #attempt<T>(path: BytePath, step: () => Promise<T>): Promise<T | null> {
+    return this.#tree.attempt(`/${path}`, step);
   }
 
-  #fail(path: BytePath, problem: string, cause?: unknown): void {
-    const message = `archive is incomplete: ${problem}: '${this.#shownPath(path)}'`;
-    this.#failure ??= new EnvdError('aborted', message, { cause });
-  }
-
-  #shownPath(path: BytePath): string {
-    return `${this.#shown === '/' ? '' : this.#shown}/${displayPath(path)}`;
-  }
-
-  async #isPseudo({ file }: DirectoryReader): Promise<boolean> {
-    const path = bytePath(await readlink(`/proc/self/fd/${file.fd}`, { encoding: 'buffer' }));
-    return mountOf(this.#mounts, path)?.kind === 'pseudo';
+  #fail(path: BytePath, problem: string): void {
+    this.#tree.fail(`/${path}`, problem);
   }
 }
 

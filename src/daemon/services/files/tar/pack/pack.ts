@@ -1,31 +1,19 @@
 import { constants } from 'node:fs';
-import { readlink } from 'node:fs/promises';
-import { EnvdError, isSystemError } from '../../../../../base/errors.ts';
 import {
   attributesOf,
-  DirectoryReader,
+  type DirectoryReader,
   type FullEntry,
   statusOfFile,
 } from '../../../../linux/files/directory-reader.ts';
 import { fileTypeOf } from '../../../../linux/files/entries.ts';
-import { PathHandle } from '../../../../linux/files/place.ts';
 import type { Lanes } from '../../../../linux/lanes/lanes.ts';
-import { type BytePath, bytePath, displayPath } from '../../../../linux/paths/byte-path.ts';
-import { type Mount, mountOf, readMounts } from '../../../../linux/paths/mounts.ts';
-import { explain } from '../../../../linux/system/errno.ts';
+import type { BytePath } from '../../../../linux/paths/byte-path.ts';
 import { BLOCK, BlockWriter } from '../format/block-writer.ts';
 import { writeHeader } from '../format/header-writer.ts';
+import { ArchivedTree, MAX_DEPTH } from './archived-tree.ts';
 import { headerOfEntry, recordsOf, TYPES } from './entry-header.ts';
 import { copyRanges, layoutOf } from './file-layout.ts';
 import { Links } from './links.ts';
-
-/** Directories may be nested this deep, because each level holds a descriptor. */
-const MAX_DEPTH = 256;
-
-/** These errors concern the daemon and not the entry, so the archive cannot go on. */
-const EXHAUSTED = ['EMFILE', 'ENFILE', 'ENOMEM', 'ETIMEDOUT'];
-/** These errors mean that an entry was removed, or replaced by another kind, after it was listed. */
-const VANISHED = ['ENOENT', 'ENOTDIR', 'ELOOP', 'ESTALE'];
 
 /**
  * Packs the directory at an absolute path, which may be a symbolic link, and everything below it as an archive (tar,
@@ -35,48 +23,29 @@ const VANISHED = ['ENOENT', 'ENOTDIR', 'ELOOP', 'ESTALE'];
  * `invalid_argument` before the first chunk.
  */
 export async function* packDirectory(path: string, lanes: Lanes): AsyncGenerator<Buffer> {
-  await using root = await openRoot(path, lanes);
-  const packer = new Packer(root, path);
-  yield* packer.pack();
-}
-
-async function openRoot(path: string, lanes: Lanes): Promise<DirectoryReader> {
-  try {
-    using place = await PathHandle.open(path, true, lanes);
-    const flags = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NONBLOCK;
-    return new DirectoryReader(await place.openFile(flags), place.owner);
-  } catch (error) {
-    if (isSystemError(error, 'ENOTDIR'))
-      throw new EnvdError('invalid_argument', `path is not a directory: '${path}'`, { cause: error });
-    throw explain(error, path);
-  }
+  await using tree = await ArchivedTree.open(path, lanes);
+  yield* new Packer(tree).pack();
 }
 
 class Packer {
-  readonly #root: DirectoryReader;
-  readonly #shown: string;
-  readonly #mounts: readonly Mount[] = readMounts();
+  readonly #tree: ArchivedTree;
   readonly #out = new BlockWriter();
   readonly #links = new Links();
-  /** This is about the first entry that could not be read. */
-  #failure: EnvdError | null = null;
 
-  constructor(root: DirectoryReader, shown: string) {
-    this.#root = root;
-    this.#shown = shown;
+  constructor(tree: ArchivedTree) {
+    this.#tree = tree;
   }
 
   async *pack(): AsyncGenerator<Buffer> {
-    const status = await statusOfFile(this.#root.file);
-    if (await this.#isPseudo(this.#root))
-      throw new EnvdError('invalid_argument', `path is a file system of the kernel: '${this.#shown}'`);
+    const { root: reader } = this.#tree;
+    const status = await statusOfFile(reader.file);
     const root = { ...status, name: '.', link: '', attributes: [], content: null, map: null };
-    writeHeader(this.#out, headerOfEntry(root, './', '5', 0), recordsOf(await attributesOf(this.#root.file)));
-    yield* this.#directory(this.#root, '.', status.device, 1);
+    writeHeader(this.#out, headerOfEntry(root, './', '5', 0), recordsOf(await attributesOf(reader.file)));
+    yield* this.#directory(reader, '.', status.device, 1);
     for (let left = 2 * BLOCK; left > 0; ) left -= this.#out.zeros(left);
     yield* this.#out.takeFull();
     yield this.#out.takeRest();
-    if (this.#failure) throw this.#failure;
+    this.#tree.throwIfIncomplete();
   }
 
   /** Packs the entries of a directory whose path is `path`. Of each batch, directories come last. */
@@ -126,7 +95,7 @@ class Packer {
     await using _ = reader;
     const attributes = entry.hasAttributes ? await attributesOf(reader.file) : [];
     writeHeader(this.#out, headerOfEntry(entry, `${path}/`, '5', 0), recordsOf(attributes));
-    if (entry.device !== device && (await this.#isPseudo(reader))) return;
+    if (entry.device !== device && (await this.#tree.isPseudo(reader))) return;
     if (depth === MAX_DEPTH) return this.#fail(path, `directory is more than ${MAX_DEPTH} levels deep`);
     yield* this.#directory(reader, path, entry.device, depth + 1);
   }
@@ -166,29 +135,13 @@ class Packer {
       this.#fail(name, 'file was truncated, or could not be read');
   }
 
-  /** Returns null when the entry has vanished or cannot be read. The latter is noted as a failure. */
-  async #attempt<T>(path: BytePath, step: () => Promise<T>): Promise<T | null> {
-    try {
-      return await step();
-    } catch (error) {
-      if (isSystemError(error, ...EXHAUSTED)) throw explain(error, this.#shownPath(path));
-      if (!isSystemError(error, ...VANISHED)) this.#fail(path, 'entry could not be read', error);
-      return null;
-    }
+  /** Paths in the archive begin with a dot, which is the root. */
+  #attempt<T>(path: BytePath, step: () => Promise<T>): Promise<T | null> {
+    return this.#tree.attempt(path.slice(1), step);
   }
 
-  #fail(path: BytePath, problem: string, cause?: unknown): void {
-    const message = `archive is incomplete: ${problem}: '${this.#shownPath(path)}'`;
-    this.#failure ??= new EnvdError('aborted', message, { cause });
-  }
-
-  #shownPath(path: BytePath): string {
-    return `${this.#shown === '/' ? '' : this.#shown}${displayPath(path.slice(1))}`;
-  }
-
-  async #isPseudo({ file }: DirectoryReader): Promise<boolean> {
-    const path = bytePath(await readlink(`/proc/self/fd/${file.fd}`, { encoding: 'buffer' }));
-    return mountOf(this.#mounts, path)?.kind === 'pseudo';
+  #fail(path: BytePath, problem: string): void {
+    this.#tree.fail(path.slice(1), problem);
   }
 }
 
