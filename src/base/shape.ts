@@ -234,3 +234,16 @@ export const wholeNumber: Shape<number | null> = {
     return written === null ? null : Number(written);
   },
 };
+
+/** Returns a shape of a whole number in a JSON body, from `least` to `most`; `absent` when absent or null. */
+export function integer<T extends number | null>(least: number, most: number, absent: T): Shape<number | T> {
+  return {
+    schema: { type: 'integer', minimum: least, ...(absent !== null && { default: absent }) },
+    read(value, name) {
+      if (value === undefined || value === null) return absent;
+      if (typeof value === 'number' && Number.isInteger(value) && value >= least && value <= most)
+        return value;
+      throw invalid(name, `a whole number from ${least} to ${most}`);
+    },
+  };
+}

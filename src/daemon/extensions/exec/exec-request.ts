@@ -1,6 +1,7 @@
 import { EnvdError } from '../../../base/errors.ts';
 import {
   choice,
+  integer,
   invalid,
   list,
   mapped,
@@ -13,22 +14,10 @@ import {
   type ValuesOf,
 } from '../../../base/shape.ts';
 
-/** Of each stream, in bytes. The largest makes an answer of some 100 MiB, if each byte is escaped. */
+/** The output that is kept of each stream, in bytes. The largest makes an answer of some 100 MiB, if each byte is escaped. */
 const OUTPUT_BYTES = { default: 1024 * 1024, most: 16 * 1024 * 1024 };
 /** The longest time limit: setTimeout's, almost 25 days. */
 const MOST_TIMEOUT_MS = 0x7fffffff;
-
-/** A whole number from 1 to `most`; `absent` when absent. */
-function upTo<T extends number | null>(most: number, absent: T): Shape<number | T> {
-  return {
-    schema: { type: 'integer', minimum: 1, ...(absent !== null && { default: absent }) },
-    read(value, name) {
-      if (value === undefined || value === null) return absent;
-      if (typeof value === 'number' && Number.isInteger(value) && value >= 1 && value <= most) return value;
-      throw invalid(name, `a whole number from 1 to ${most}`);
-    },
-  };
-}
 
 /** Any text, with NUL; null when absent. */
 const input: Shape<string | null> = {
@@ -52,8 +41,8 @@ const MEMBERS = {
   user: text,
   stdin: input,
   stdinEncoding: choice(['utf-8', 'base64'], 'utf-8'),
-  timeoutMs: upTo(MOST_TIMEOUT_MS, null),
-  maxOutputBytes: upTo(OUTPUT_BYTES.most, OUTPUT_BYTES.default),
+  timeoutMs: integer(1, MOST_TIMEOUT_MS, null),
+  maxOutputBytes: integer(1, OUTPUT_BYTES.most, OUTPUT_BYTES.default),
 };
 
 export type ExecRequest = ValuesOf<typeof MEMBERS>;
