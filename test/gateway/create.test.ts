@@ -1,11 +1,12 @@
 import { execFile } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { CommandExitError, Sandbox, SandboxNotFoundError } from 'e2b';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { needs } from '../support/machine/needs.ts';
+import { runs } from '../support/machine/proc.ts';
 import { API_KEY, startGateway, type TestGateway } from '../support/programs/gateway.ts';
 import { endLoopbackMachines, loopbackCalls, loopbackHook } from '../support/programs/loopback-machines.ts';
 import { rejection } from '../support/programs/sandbox.ts';
@@ -42,7 +43,7 @@ afterAll(async () => {
   rmSync(machines, { recursive: true, force: true });
 });
 
-const isAlive = (id: string) => existsSync(`/proc/${readFileSync(join(machines, `${id}.pid`), 'utf8')}`);
+const isAlive = (id: string) => runs(Number(readFileSync(join(machines, `${id}.pid`), 'utf8')));
 
 test("the published client's first example: create, run, write, read, list, kill", {
   timeout: 60_000,
