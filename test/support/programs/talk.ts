@@ -13,7 +13,7 @@ mount --bind passwd /etc/passwd && mount --bind group /etc/group && exec "$@"`;
 
 /**
  * Runs blocks one after the other, against a daemon and a gateway at their usual ports, in namespaces in which there is the
- * user `user`. The first block of shell is the beginning of all others. `headerPrefix`: the gateway's.
+ * user `user` and nobody else's process. The first block of shell is the beginning of all others. `headerPrefix`: the gateway's.
  */
 export async function runBlocks(blocks: readonly Block[], headerPrefix: string): Promise<Outcome[]> {
   const directory = scratch();
@@ -22,7 +22,8 @@ export async function runBlocks(blocks: readonly Block[], headerPrefix: string):
   writeFileSync(join(directory, 'passwd'), users.join('\n'));
   writeFileSync(join(directory, 'group'), 'root:x:0:\nuser:x:1000:\n');
   mkdirSync(join(directory, 'hooks'));
-  const args = ['--net', '--mount', 'sh', '-c', SCRIPT, 'sh', process.execPath, GUEST, headerPrefix];
+  const namespaces = ['--net', '--mount', '--pid', '--fork', '--kill-child', '--mount-proc'];
+  const args = [...namespaces, 'sh', '-c', SCRIPT, 'sh', process.execPath, GUEST, headerPrefix];
   const child = promisify(execFile)('unshare', args, { cwd: directory, timeout: 170_000 });
   child.child.stdin?.end(JSON.stringify(blocks));
   return JSON.parse((await child).stdout) as Outcome[];
