@@ -1,12 +1,12 @@
 import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
-import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import { readGatewayConfig } from '../../src/gateway/config/config.ts';
 import { scratch } from '../support/machine/scratch.ts';
+import { gatewayCommand } from '../support/programs/programs.ts';
 
-const MAIN = fileURLToPath(new URL('../../src/gateway/main.ts', import.meta.url));
+const [program, ...before] = gatewayCommand();
 
 const KEY = ['--api-key=k'];
 
@@ -168,8 +168,8 @@ test('--help and --version are no errors', () => {
 test('a registry and hook runs where the kernel has files are refused, at once', () => {
   const start = (...args: readonly string[]) => {
     const { status, stderr } = spawnSync(
-      process.execPath,
-      [MAIN, ...KEY, '--host=127.0.0.1', '--port=0', ...args],
+      program,
+      [...before, ...KEY, '--host=127.0.0.1', '--port=0', ...args],
       {
         ...{ encoding: 'utf8', timeout: 20_000 },
       },
@@ -189,7 +189,7 @@ test('a port that is taken: a sentence and exit code 1, an address of others: ex
   const { port } = server.address() as AddressInfo;
   const start = (...args: readonly string[]) => {
     const files = [`--registry=${scratch()}/registry.db`, `--hook-directory=${scratch()}`];
-    const { status, stderr } = spawnSync(process.execPath, [MAIN, ...KEY, ...files, ...args], {
+    const { status, stderr } = spawnSync(program, [...before, ...KEY, ...files, ...args], {
       encoding: 'utf8',
     });
     return { status, stderr };

@@ -1,9 +1,7 @@
-import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import { connectTo, transcribe } from '../../support/clients/clients.ts';
 import { startDaemon } from '../../support/programs/daemon.ts';
-
-const MAIN = fileURLToPath(new URL('../../../src/daemon/main.ts', import.meta.url));
+import { DAEMON_PROGRAM } from '../../support/programs/programs.ts';
 
 /** Code that throws in the daemon when it gets a signal. */
 const FAULTS = `
@@ -14,7 +12,7 @@ process.on('SIGPWR', () => void Promise.reject('a fault that is no error'));
 
 test('an uncaught error is logged with its stack, and the daemon continues', async () => {
   const fault = `data:text/javascript,${encodeURIComponent(FAULTS)}`;
-  await using daemon = await startDaemon({ command: [process.execPath, '--import', fault, MAIN] });
+  await using daemon = await startDaemon({ command: [process.execPath, '--import', fault, DAEMON_PROGRAM] });
   const started = Promise.withResolvers<void>();
   const running = transcribe(
     connectTo(daemon.url).process.start({
@@ -53,6 +51,6 @@ test('an uncaught error is logged with its stack, and the daemon continues', asy
 
 test('an uncaught error before the daemon listens ends it', async () => {
   const fault = `data:text/javascript,${encodeURIComponent('process.nextTick(() => { throw new Error("early"); })')}`;
-  const start = startDaemon({ command: [process.execPath, '--import', fault, MAIN] });
+  const start = startDaemon({ command: [process.execPath, '--import', fault, DAEMON_PROGRAM] });
   await expect(start.then((daemon) => daemon.stop())).rejects.toThrow('daemon exited with 1');
 });

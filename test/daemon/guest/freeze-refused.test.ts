@@ -1,20 +1,19 @@
 import { execFileSync } from 'node:child_process';
-import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import { findCgroupMount } from '../../../src/daemon/linux/cgroups/cgroup-mounts.ts';
 import { cgroupMount } from '../../support/machine/cgroups.ts';
 import { needs } from '../../support/machine/needs.ts';
 import { type DaemonOptions, startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
+import { daemonCommand } from '../../support/programs/programs.ts';
 
 /* A freeze that stops nothing is refused, or the platform would take a snapshot of a running guest. */
 
-const MAIN = fileURLToPath(new URL('../../../src/daemon/main.ts', import.meta.url));
 const mount = findCgroupMount();
 
 /** A daemon in a mount namespace of its own, which `script` has changed. */
 const inNamespace = (script: string): DaemonOptions => ({
   cgroupRoot: null,
-  command: ['unshare', '--mount', 'sh', '-c', `${script} && exec "$@"`, 'sh', process.execPath, MAIN],
+  command: ['unshare', '--mount', 'sh', '-c', `${script} && exec "$@"`, 'sh', ...daemonCommand()],
 });
 
 async function freeze(daemon: TestDaemon, query: string): Promise<unknown> {
@@ -52,7 +51,7 @@ test.each(REASONS)('%s: 412 with the reason, and a warning at the start', async 
 
 test('cgroups that became read-only: 412, and nothing counts as frozen', async () => {
   const mount = cgroupMount();
-  await using daemon = await startDaemon({ command: ['unshare', '--mount', process.execPath, MAIN] });
+  await using daemon = await startDaemon({ command: ['unshare', '--mount', ...daemonCommand()] });
   const remount = (mode: 'ro' | 'rw') =>
     execFileSync('nsenter', [
       `--target=${daemon.pid}`,

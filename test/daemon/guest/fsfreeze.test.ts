@@ -3,7 +3,6 @@ import { once } from 'node:events';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { request } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { connectTo, transcribe } from '../../support/clients/clients.ts';
@@ -11,9 +10,9 @@ import { loopMount } from '../../support/machine/cgroups.ts';
 import { isWritable } from '../../support/machine/frozen.ts';
 import { blockableTmpfs } from '../../support/machine/mounts.ts';
 import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
+import { daemonCommand } from '../../support/programs/programs.ts';
 import { freePort } from '../../support/servers/free-port.ts';
 
-const MAIN = fileURLToPath(new URL('../../../src/daemon/main.ts', import.meta.url));
 const FROZEN = 'cannot change files: the file system is frozen, try again after the thaw';
 
 /** A daemon that freezes a file system of the test, not that of the machine. */
@@ -172,7 +171,8 @@ describe('the file system is thawed', () => {
     const port = await freePort();
     const args = ['--host=127.0.0.1', `--port=${port}`, '--no-cgroups', `--fsfreeze-path=${path}`];
     // It logs nothing before the thaw, so its health shows that it has started.
-    const next = spawn(process.execPath, [MAIN, ...args, `--runtime-directory=${daemon.scratch}/run`], {
+    const [program, ...before] = daemonCommand();
+    const next = spawn(program, [...before, ...args, `--runtime-directory=${daemon.scratch}/run`], {
       stdio: ['ignore', 'pipe', 'inherit'],
     });
     onTestFinished(() => void next.kill());

@@ -1,11 +1,9 @@
 import { spawnSync } from 'node:child_process';
-import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import type { HealthReport } from '../../../src/daemon/services/guest/health.ts';
 import type { Verdict } from '../../../src/daemon/services/guest/verdict.ts';
 import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
-
-const MAIN = fileURLToPath(new URL('../../../src/daemon/main.ts', import.meta.url));
+import { daemonCommand } from '../../support/programs/programs.ts';
 
 const verbose = async (daemon: TestDaemon, headers: Record<string, string> = {}) => {
   const response = await fetch(`${daemon.url}/health?verbose`, { headers });
@@ -62,7 +60,8 @@ interface Report extends HealthReport {
 
 /** What the doctor prints. Its exit code is that of its verdict. */
 function doctor(...args: string[]): Report {
-  const { status, stdout } = spawnSync(process.execPath, [MAIN, ...args], { encoding: 'utf8' });
+  const [program, ...before] = daemonCommand();
+  const { status, stdout } = spawnSync(program, [...before, ...args], { encoding: 'utf8' });
   const report = JSON.parse(stdout) as Report;
   expect(status).toBe(report.verdict.readyForPause ? 0 : 3);
   return report;

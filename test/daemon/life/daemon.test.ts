@@ -9,13 +9,14 @@ import { connectTo, transcribe } from '../../support/clients/clients.ts';
 import { loopMount } from '../../support/machine/cgroups.ts';
 import { needs } from '../../support/machine/needs.ts';
 import { startDaemon } from '../../support/programs/daemon.ts';
+import { daemonCommand } from '../../support/programs/programs.ts';
 
 const { PATH, NODE_COMPILE_CACHE } = process.env;
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
-const MAIN = fileURLToPath(new URL('../../../src/daemon/main.ts', import.meta.url));
 
 function envd(args: string[], env: Record<string, string> = {}) {
-  const { status, stdout, stderr } = spawnSync(process.execPath, [MAIN, ...args], {
+  const [program, ...before] = daemonCommand();
+  const { status, stdout, stderr } = spawnSync(program, [...before, ...args], {
     env: { PATH, NODE_COMPILE_CACHE, ENVD_LOG_LEVEL: 'silent', ...env },
     encoding: 'utf8',
   });

@@ -1,12 +1,10 @@
-import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { connectTo, transcribe } from '../../support/clients/clients.ts';
 import { needs } from '../../support/machine/needs.ts';
 import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
 import type { LogLine } from '../../support/programs/log-lines.ts';
-
-const MAIN = fileURLToPath(new URL('../../../src/daemon/main.ts', import.meta.url));
+import { DAEMON_PROGRAM, daemonCommand } from '../../support/programs/programs.ts';
 
 /** Injects faults into functions that List by tag and the metrics use. */
 const FAULTS = `
@@ -21,7 +19,7 @@ describe('the log has the reason of a failure', () => {
   let daemon: TestDaemon;
   beforeAll(async () => {
     const fault = `data:text/javascript,${encodeURIComponent(FAULTS)}`;
-    daemon = await startDaemon({ command: [process.execPath, '--import', fault, MAIN] });
+    daemon = await startDaemon({ command: [process.execPath, '--import', fault, DAEMON_PROGRAM] });
   });
   afterAll(() => daemon[Symbol.asyncDispose]());
 
@@ -342,8 +340,7 @@ describe('under systemd', () => {
         '-c',
         `exec 3>&1; JOURNAL_STREAM=${stream}; export JOURNAL_STREAM; exec "$@" 3>&-`,
         'sh',
-        process.execPath,
-        MAIN,
+        ...daemonCommand(),
       ],
     });
 

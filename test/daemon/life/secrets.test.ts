@@ -2,12 +2,10 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readdirSync, readFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
-import { fileURLToPath } from 'node:url';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { scratch } from '../../support/machine/scratch.ts';
 import { startDaemon } from '../../support/programs/daemon.ts';
-
-const MAIN = fileURLToPath(new URL('../../../src/daemon/main.ts', import.meta.url));
+import { daemonCommand } from '../../support/programs/programs.ts';
 
 test('tokens appear in no response and in no log line', async () => {
   await using daemon = await startDaemon({ args: ['--log-level=trace'] });
@@ -61,7 +59,7 @@ describe('core dumps', () => {
   async function startDumping(directory: string): Promise<{ url: string; child: ChildProcess }> {
     const script = 'ulimit -c unlimited && cd "$1" && shift && exec "$@"';
     const args = ['--host=127.0.0.1', '--port=0', '--no-cgroups', `--runtime-directory=${scratch()}`];
-    const child = spawn('bash', ['-c', script, 'bash', directory, process.execPath, MAIN, ...args], {
+    const child = spawn('bash', ['-c', script, 'bash', directory, ...daemonCommand(), ...args], {
       stdio: ['ignore', 'pipe', 'inherit'],
     });
     onTestFinished(() => void child.kill('SIGKILL'));

@@ -5,16 +5,14 @@ import { existsSync, readdirSync, readFileSync, rmdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
-import { fileURLToPath } from 'node:url';
 import { expect, onTestFinished, test } from 'vitest';
 import { connectTo, transcribe } from '../../support/clients/clients.ts';
 import { needs } from '../../support/machine/needs.ts';
 import { childrenOf, runs, starterOf } from '../../support/machine/proc.ts';
 import { scratch } from '../../support/machine/scratch.ts';
 import { startDaemon } from '../../support/programs/daemon.ts';
+import { daemonCommand } from '../../support/programs/programs.ts';
 import { startDetached } from '../../support/programs/workload.ts';
-
-const MAIN = fileURLToPath(new URL('../../../src/daemon/main.ts', import.meta.url));
 
 // Node has no datagram sockets of the Unix family.
 const LISTENER = `
@@ -178,10 +176,11 @@ function removeLeaves(parent: string): boolean {
 
 test('a log that is not read blocks nothing', async () => {
   const directory = scratch();
-  const args = [MAIN, '--host=127.0.0.1', '--port=0', '--no-cgroups', '--log-level=debug'];
-  const daemon = spawn(process.execPath, [...args, `--runtime-directory=${directory}`], {
+  const [program, ...before] = daemonCommand();
+  const args = [...before, '--host=127.0.0.1', '--port=0', '--no-cgroups', '--log-level=debug'];
+  const daemon = spawn(program, [...args, `--runtime-directory=${directory}`], {
     stdio: ['ignore', 'pipe', 'inherit'],
-    env: {},
+    env: { PATH: process.env.PATH },
   });
   onTestFinished(() => void daemon.kill('SIGKILL'));
   const port = await portOf(daemon.stdout);

@@ -1,18 +1,16 @@
 import { readdirSync, readFileSync } from 'node:fs';
-import { fileURLToPath } from 'node:url';
 import { afterAll, beforeEach, describe, expect, test } from 'vitest';
 import { byPid, connectTo, transcribe } from '../../support/clients/clients.ts';
 import { needs } from '../../support/machine/needs.ts';
 import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
-
-const MAIN = fileURLToPath(new URL('../../../src/daemon/main.ts', import.meta.url));
+import { daemonCommand } from '../../support/programs/programs.ts';
 
 let daemon: TestDaemon;
 beforeEach(async () => {
   needs('root');
   // Neither the daemon's groups nor its priorities are inherited by a process.
   const command = ['setpriv', '--groups=4,24', 'nice', '-n', '7', 'ionice', '-c', '2', '-n', '7'] as const;
-  daemon ??= await startDaemon({ command: [...command, process.execPath, MAIN] });
+  daemon ??= await startDaemon({ command: [...command, ...daemonCommand()] });
 });
 afterAll(async () => {
   await daemon?.[Symbol.asyncDispose]();

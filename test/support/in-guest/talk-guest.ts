@@ -3,15 +3,13 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
-import { fileURLToPath } from 'node:url';
 import type { Block, Outcome } from '../code/documents.ts';
 import { startDaemon } from '../programs/daemon.ts';
+import { envctlCommand, gatewayCommand } from '../programs/programs.ts';
 import { until } from '../until.ts';
 
 // Runs the blocks of a page, which it gets on standard input, one after the other in the working directory, against a
 // daemon and a gateway at their usual ports. Run in namespaces of its own. Prints the outcomes as JSON.
-const GATEWAY = fileURLToPath(new URL('../../../src/gateway/main.ts', import.meta.url));
-const ENVCTL = fileURLToPath(new URL('../../../src/cli/main.ts', import.meta.url));
 const LIMIT_MS = 60_000;
 const { PATH = '' } = process.env;
 const here = process.cwd();
@@ -26,12 +24,13 @@ const files = [`--registry=${here}/registry.db`, `--hook-directory=${here}/hooks
 const local = ['--host=127.0.0.1', '--allow-addresses=127.0.0.0/8'];
 const hooks = ['--hook=true', '--resume-hook=true'];
 const flags = [...local, ...hooks, '--api-key=KEY', `--header-prefix=${headerPrefix}`, ...files];
-const gateway = spawn(process.execPath, [GATEWAY, ...flags], { stdio: 'ignore' });
+const [program, ...before] = gatewayCommand();
+const gateway = spawn(program, [...before, ...flags], { stdio: 'ignore' });
 await until('the gateway answers', () => answers('http://localhost:49980/gateway/health'));
 
 // As if it were installed.
 mkdirSync(join(here, 'bin'));
-writeFileSync(join(here, 'bin/envctl'), `#!/bin/sh\nexec '${process.execPath}' '${ENVCTL}' "$@"\n`, {
+writeFileSync(join(here, 'bin/envctl'), `#!/bin/sh\nexec '${envctlCommand().join("' '")}' "$@"\n`, {
   mode: 0o755,
 });
 
