@@ -22,6 +22,11 @@ const BENCHES: Readonly<Record<string, Bench>> = {
     args: '[SHARE OF A DAY] [DAYS] [SECONDS OF REST]',
   },
   'fan-out': { what: 'CPU of each further reader of a process', flags: COLLECTS },
+  felt: {
+    what: 'the times that people wait for, through the published client (npm run build first)',
+    args: '[ROUNDS] [ROUNDS OF 1 GIB]',
+    packages: 'bench',
+  },
   files: { what: 'uploads beside cat, downloads beside nginx', args: '[MIB] [ROUNDS]', packages: 'bench' },
   floor: { what: 'CPU of the calls beside a bare node:http server', args: '[CALL…]' },
   frames: {
