@@ -1,3 +1,4 @@
+import { availableParallelism } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vitest/config';
 import { NotRunReporter } from './support/machine/not-run.ts';
@@ -5,19 +6,30 @@ import { NotRunReporter } from './support/machine/not-run.ts';
 // The suite starts some hundred daemons and gateways from the sources: V8's cache halves the CPU time of a start.
 process.env.NODE_COMPILE_CACHE ??= fileURLToPath(new URL('../node_modules/.cache/test', import.meta.url));
 
-/** Files that take about a minute or more of a quiet machine: `npm run test:long` runs these, `npm test` all others. */
+/**
+ * Files that take more than some ten seconds of CPU, or half a minute: `npm run test:long` runs these, `npm test` all others.
+ */
 const LONG = [
-  'test/attack/daemon/crashes.test.ts',
-  'test/attack/files/{archives,strangers-exchanges,strangers-links,uploads}.test.ts',
-  'test/attack/gateway/{addresses,faults,fuzz,nginx,redis}.test.ts',
-  'test/attack/processes/{crowds,starts-stopped}.test.ts',
+  'test/attack/daemon/{bodies,crashes,vanished}.test.ts',
+  'test/attack/extensions/*.test.ts',
+  'test/attack/files/{archives,downloads,extensions,held-directories,hung-mounts}.test.ts',
+  'test/attack/files/{strangers-exchanges,strangers-links,uploads}.test.ts',
+  'test/attack/gateway/{addresses,faults,fuzz,guest,limits,loops,nginx,nginx-cache,redis}.test.ts',
+  'test/attack/processes/{crowds,long-arguments,stalled-readers,starts-stopped}.test.ts',
   'test/attack/watch/{memory,renames}.test.ts',
-  'test/daemon/files/cache-browser.test.ts',
+  'test/cli/{files,processes}.test.ts',
+  'test/clients/talk.test.ts',
+  'test/daemon/files/{cache-browser,large,tar-download}.test.ts',
+  'test/daemon/guest/{certificates,log-collector}.test.ts',
+  'test/daemon/life/{any-guest,dist,succession}.test.ts',
+  'test/daemon/process/extensions.test.ts',
   'test/daemon/project/set-up.test.ts',
-  'test/gateway/{cluster,crash,sentinel}.test.ts',
+  'test/daemon/watch.test.ts',
+  'test/gateway/{cluster,crash,forgotten,idle,sentinel,several}.test.ts',
   'test/models/expiry.test.ts',
   'test/{mutants,soak}.test.ts',
-  'test/unit/daemon/services/watch/random.test.ts',
+  'test/unit/daemon/services/init/volumes.test.ts',
+  'test/unit/daemon/services/watch/{limits,random}.test.ts',
 ];
 const isLong = process.env.ENVD_TEST_LONG !== undefined;
 const isNamed = process.argv.some((argument) => argument.includes('.test.ts'));
@@ -31,8 +43,8 @@ export default defineConfig({
     pool: 'forks',
     // As the daemon is started: a collapse collects garbage.
     execArgv: ['--expose-gc'],
-    // Two for each core, because a file mostly waits.
-    maxWorkers: '200%',
+    // Two for each core, because a file mostly waits. Vitest takes no percentage above 100.
+    maxWorkers: 2 * availableParallelism(),
     // Polls are frequent, and the limit is only for what hangs: no test measures speed by it.
     expect: { requireAssertions: true, poll: { interval: 10, timeout: 20_000 } },
     testTimeout: 60_000,
