@@ -31,14 +31,15 @@ const LONG = [
   'test/unit/daemon/services/init/volumes.test.ts',
   'test/unit/daemon/services/watch/{limits,random}.test.ts',
 ];
-const isLong = process.env.ENVD_TEST_LONG !== undefined;
+/** `only` these, or these `too`. */
+const long = process.env.ENVD_TEST_LONG;
 const isNamed = process.argv.some((argument) => argument.includes('.test.ts'));
 
 export default defineConfig({
   test: {
     root: '.',
-    include: isLong ? LONG : ['test/**/*.test.ts'],
-    exclude: isLong || isNamed ? [] : LONG,
+    include: long === 'only' ? LONG : ['test/**/*.test.ts'],
+    exclude: long || isNamed ? [] : LONG,
     // Because of native addons and signals each file runs in a process of its own, as the daemon does.
     pool: 'forks',
     // As the daemon is started: a collapse collects garbage.
