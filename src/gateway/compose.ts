@@ -33,15 +33,18 @@ import { TargetReader } from './routes/target.ts';
 
 const MIB = 1024 ** 2;
 
-/** The gateway, wired: its front serves. */
+/** A gateway whose front serves requests. */
 export interface Gateway {
-  /** Starts to expire sandboxes. */
+  /** Begins to expire sandboxes. */
   start(): void;
-  /** Turns health, goes on for so long that those in front notice, then closes everything. */
+  /** Fails the health check, serves on until `--drain` has passed so that load balancers notice, then closes everything. */
   stop(): Promise<void>;
 }
 
-/** Creates all parts and wires them together. Throws when the registry cannot be used. */
+/**
+ * Creates all parts and connects them. Throws `unavailable` or `invalid_argument` when the registry cannot be used, and the
+ * reason of `signal` when that aborts the wait for the registry.
+ */
 export async function composeGateway(
   config: Limited,
   front: Front,
@@ -51,13 +54,13 @@ export async function composeGateway(
   const stack = new AsyncDisposableStack();
   try {
     const keys = stack.use(new Keys(config, logger));
-    // Only Redis is waited for. A file that cannot be opened now is in use by another gateway.
+    // A file that cannot be opened now is in use by another gateway, so waiting helps only with Redis.
     const waitMs = config.redis === null ? 0 : config.redisWait * 1000;
     const opened = await untilReachable(() => openStore(config, logger), waitMs, logger, signal);
     stack.use(opened.store);
     return await wire({ config, front, logger, keys, ...opened });
   } catch (error) {
-    // Open files and connections would keep the process, and its unit could not start it again.
+    // Open files and connections would keep the process alive, so that its unit could not restart it.
     await stack.disposeAsync();
     throw error;
   }
@@ -109,7 +112,7 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
   };
 }
 
-/** The connections to sandboxes, which end when a record or a key says so. */
+/** Creates the connections to sandboxes, which close when a record or a key no longer permits them. */
 async function composeConnections(config: Limited, registry: Registry, keys: Keys, logger: Logger) {
   const exchanges = new Exchanges(config.maxBuffered * MIB);
   const pools = new ConnectionPools(Math.ceil(config.maxConnections / 4));
@@ -119,10 +122,10 @@ async function composeConnections(config: Limited, registry: Registry, keys: Key
   return { exchanges, pools, staleConnections };
 }
 
-/** With the number of connections that the machine allows. */
+/** In this configuration, `maxConnections` has a value: the one given, or what the machine allows. */
 type Limited = GatewayConfig & { readonly maxConnections: number };
 
-/** The parts that most others need. */
+/** Most other parts need these. */
 interface Common {
   readonly config: Limited;
   readonly logger: Logger;
@@ -132,7 +135,7 @@ interface Common {
   readonly onGone: (id: string) => void;
 }
 
-/** What is there before the registry is. */
+/** These exist before the registry does. */
 interface WireParts extends Pick<Common, 'config' | 'logger' | 'keys'> {
   readonly front: Front;
 }

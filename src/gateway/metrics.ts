@@ -5,7 +5,7 @@ import type { Registry } from './registry/registry.ts';
 import type { RequestTimes } from './routes/request-times.ts';
 import type { Result } from './routes/route-finder.ts';
 
-/** Where the figures come from. */
+/** The parts that the metrics are read from. */
 export interface GatewayTelemetry {
   readonly registry: Registry;
   readonly results: Readonly<Record<Result, number>>;
@@ -16,7 +16,7 @@ export interface GatewayTelemetry {
 
 type Values = Readonly<Record<string, number>>;
 
-/** Renders all metrics in Prometheus' text format. */
+/** Returns all metrics in the text format of Prometheus, with its content type. Throws when the registry cannot be read. */
 export async function renderGatewayMetrics(
   telemetry: GatewayTelemetry,
 ): Promise<{ readonly contentType: string; readonly text: string }> {
@@ -40,7 +40,7 @@ function addRequests(page: Page, { results, exchanges, times }: GatewayTelemetry
   counter(
     page,
     'envd_gateway_exchanges_ended_total',
-    'Exchanges ended because their sandbox had gone.',
+    'Exchanges that the gateway closed, for instance because their sandbox had expired.',
     null,
     {
       all: exchanges.ended,
@@ -50,18 +50,18 @@ function addRequests(page: Page, { results, exchanges, times }: GatewayTelemetry
 
 function addExpiries(page: Page, { outcomes, others, failures, hooks }: ExpiryTally): void {
   counter(page, 'envd_gateway_expiries_total', 'Expiries that have ended.', 'outcome', outcomes);
-  counter(page, 'envd_gateway_expiry_failures_total', 'Failed steps of expiries.', 'step', failures);
+  counter(page, 'envd_gateway_expiry_failures_total', 'Failed steps of the lifecycle.', 'step', failures);
   counter(page, 'envd_gateway_resumes_total', 'Sandboxes that a hook has resumed.', null, {
     all: others.resumed,
   });
-  counter(page, 'envd_gateway_kills_total', 'Sandboxes that a hook has removed when asked.', null, {
+  counter(page, 'envd_gateway_kills_total', 'Sandboxes that a hook has removed on request.', null, {
     all: others.killed,
   });
   counter(page, 'envd_gateway_creates_total', 'Sandboxes that a hook has created.', null, {
     all: others.created,
   });
   counter(page, 'envd_gateway_hooks_total', 'Hooks that succeeded.', null, { all: hooks.count });
-  counter(page, 'envd_gateway_hook_seconds_total', 'Duration of the hooks that succeeded, in all.', null, {
+  counter(page, 'envd_gateway_hook_seconds_total', 'Total duration of the hooks that succeeded.', null, {
     all: hooks.seconds,
   });
 }

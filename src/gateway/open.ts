@@ -8,13 +8,13 @@ import { Signer } from './hooks/signer.ts';
 import { EmbeddedStore } from './registry/embedded.ts';
 import type { Store } from './registry/registry.ts';
 
-/** The registry, and its secret key. */
+/** An open registry and its secret key, which all gateways of the registry share. */
 export interface Opened {
   readonly store: Store;
   readonly key: string;
 }
 
-/** Opens the registry that the configuration names. Throws when it cannot be used. */
+/** Opens the registry that the configuration names. Throws `unavailable` or `invalid_argument` when it cannot be used. */
 export async function openStore(config: GatewayConfig, logger: Logger): Promise<Opened> {
   const store = await makeStore(config, logger);
   try {
@@ -42,7 +42,7 @@ async function makeStore(config: GatewayConfig, logger: Logger): Promise<Store> 
   return EmbeddedStore.open(path);
 }
 
-/** Throws `invalid_argument` when the directory of the runs of commands cannot be used. */
+/** Creates the configured hooks. Throws `invalid_argument` when `--hook-directory` cannot be used. */
 export async function openHooks(config: GatewayConfig): Promise<Hooks> {
   const open = async (hook: string | null) => (hook === null ? null : openHook(hook, config));
   const { hook, killHook, resumeHook, createHook } = config;

@@ -8,7 +8,7 @@ import { composeGateway, type Gateway } from './compose.ts';
 import { type GatewayConfig, readGatewayConfig } from './config/config.ts';
 import { Front } from './routes/server.ts';
 
-/** The maximum duration of a stop after the drain. */
+/** After the drain, a stop may take this long. */
 const STOP_LIMIT_MS = 10_000;
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const;
 
@@ -45,24 +45,24 @@ export async function runGateway(): Promise<void> {
 }
 
 /**
- * The part of the descriptors that clients may have: a request takes another one, a quarter as many are kept to sandboxes without a
- * request, and hooks, guests and the registry need some.
+ * Clients may use this share of the descriptors. Each request needs a second one, a quarter as many are kept for idle
+ * connections to sandboxes, and hooks, guests and the registry need some too.
  */
 const CLIENTS_PART = 0.4;
 
 function mostConnections(): number {
-  // Node has raised the soft limit to the hard one.
+  // Node raises the soft limit to the hard one when it starts, so this is the hard limit.
   const [, limit = '1024'] = /^Max open files +(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? [];
   return Math.floor(CLIENTS_PART * Number(limit));
 }
 
 const NO_HOOK_WARNING =
-  'no --hook: sandboxes that expire are frozen and no longer reachable, but no machine is paused or removed';
+  'no --hook is set: an expired sandbox is frozen and unreachable, but its machine goes on: set --hook to pause or remove it';
 
 const NO_KILL_HOOK_WARNING =
-  '--create-hook without --kill-hook: the machine of a sandbox that could not be created, or is deleted, is left behind';
+  '--create-hook is set without --kill-hook: the machine of a deleted or failed sandbox is left behind: set --kill-hook';
 
-/** Connections that the kernel may have ready, as far as its own limit (somaxconn) allows. */
+/** The kernel may queue this many new connections, up to its own limit (somaxconn, listen(2)). */
 const BACKLOG = 4096;
 
 async function listen({ server }: Front, { host, port }: GatewayConfig): Promise<void> {
@@ -74,15 +74,16 @@ async function listen({ server }: Front, { host, port }: GatewayConfig): Promise
 }
 
 /**
- * Makes an uncaught error end the exchange that threw it, and nothing else. Otherwise a client that found the bytes
- * which cause one could end every gateway for all tenants, again after each restart. Going on is safe: exchanges share
- * no state that changes in more than one step, and changes of the registry are atomic (docs/decisions/025-hostile-traffic.md).
+ * Lets an uncaught error end only the connection whose exchange threw it. Otherwise a client that knew bytes which cause such
+ * an error could end every gateway for all tenants, again after each restart. It is safe to continue, because exchanges share
+ * no state that changes in more than one step, and changes of the registry are atomic
+ * (docs/decisions/025-hostile-traffic.md).
  */
 function surviveErrors(front: Front, logger: Logger): void {
-  // The server emits this error when it cannot accept a connection.
-  front.server.on('error', (error) => logger.error({ err: error }, 'a connection could not be accepted'));
+  // The server emits `error` when accept(2) fails, for instance because no descriptor is free.
+  front.server.on('error', (error) => logger.error({ err: error }, 'the gateway could not accept a connection'));
   surviveUncaught((error, origin) => {
     const connectionClosed = front.endCurrent();
-    logger.error({ err: error, origin, connectionClosed }, 'unexpected error: the gateway goes on');
+    logger.error({ err: error, origin, connectionClosed }, 'unexpected error: the gateway continues, please report it');
   });
 }

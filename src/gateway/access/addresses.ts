@@ -5,20 +5,23 @@ import { within } from '../../base/abort.ts';
 import { EnvdError } from '../../base/errors.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
 
-/** An address range such as `10.0.0.0/8`, or one address. */
+/** A range of addresses such as `10.0.0.0/8`, or a single address. */
 export interface AddressRange {
   readonly address: string;
-  /** Prefix length in bits; null: this one address. */
+  /** The length of the prefix in bits; null for a single address. */
   readonly prefix: number | null;
 }
 
-/** Both ends included. */
+/** A range of ports, which includes both ends. */
 export type PortRange = readonly [first: number, last: number];
 
 export interface AddressRules {
-  /** Where sandboxes may be; null: anywhere except loopback, link-local, multicast and the gateway's own addresses. */
+  /**
+   * Sandboxes may be at these addresses. If it is null, any address but loopback, link-local, multicast and the gateway's own
+   * is allowed.
+   */
   readonly allowAddresses: readonly AddressRange[] | null;
-  /** Ports that clients may name besides those of daemons. */
+  /** Clients may name these ports, in addition to those of daemons. */
   readonly allowPorts: readonly PortRange[];
 }
 
@@ -26,15 +29,15 @@ const NEVER_BY_DEFAULT = [
   ...['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '224.0.0.0/4', '240.0.0.0/4'],
   ...['::/127', 'fe80::/10', 'ff00::/8', '64:ff9b::/96'],
 ];
-/** How long this machine's addresses, and those that names resolve to, are cached, in ms. */
+/** The addresses of this machine, and those that names resolve to, are cached for this time, in ms. */
 const KEPT_MS = 5000;
-/** The most names that are cached. */
+/** At most this many names are cached. */
 const KEPT_NAMES = 10_000;
-/** How long a look-up may take, in ms. */
+/** A look-up must end within this time, in ms. */
 const LOOK_UP_MS = 5000;
-/** The most look-ups at a time: each blocks one of the four threads that also write files. */
+/** At most this many look-ups run at the same time, because each blocks one of the four threads that also write files. */
 const LOOK_UPS = 2;
-/** The most names that wait for one. */
+/** At most this many names wait for their look-up. */
 const MOST_WAITING = 1000;
 
 interface Kept<T> {
@@ -45,13 +48,13 @@ interface Kept<T> {
 /** Decides where the gateway may connect to. */
 export class Addresses {
   readonly #allowed: BlockList | null;
-  /** Addresses that are allowed one by one, not as part of a range. */
+  /** These addresses are allowed by themselves, not as part of a range. */
   readonly #named: ReadonlySet<string>;
   readonly #refused = listOf(NEVER_BY_DEFAULT.map((text) => readRange(text) ?? unreadable(text)));
   readonly #ports: readonly PortRange[];
-  /** What names resolve to; null: to nothing. */
+  /** The addresses that names resolve to; null if a name could not be resolved. */
   readonly #names = new Map<string, Kept<string | null>>();
-  /** By name: what is being resolved, and begins when it is its turn. */
+  /** The look-ups that run or wait for their turn. The keys are names. */
   readonly #lookUps = new Map<string, Promise<string | null>>();
   readonly #turns: (() => void)[] = [];
   #running = 0;
@@ -65,8 +68,8 @@ export class Addresses {
   }
 
   /**
-   * Checks the address of a new sandbox, and returns it as it is stored. Throws `invalid_argument` for an IP address
-   * that is not allowed.
+   * Checks the address of a new sandbox, and returns it in the form in which it is stored. `ip` is null for a host name. Throws
+   * `invalid_argument` for an IP address that is not allowed.
    */
   admit(address: string): { readonly address: string; readonly ip: string | null } {
     const ip = canonical(address);
@@ -79,8 +82,8 @@ export class Addresses {
   }
 
   /**
-   * The IP address to connect to. A name is resolved here, so that the checked address is the one that is used. Throws
-   * `unavailable` when the address is not allowed or the name cannot be resolved.
+   * Returns the IP address to connect to. Resolves a name here, so that the gateway connects to the very address that was
+   * checked. Throws `unavailable` when the address is not allowed or the name cannot be resolved.
    */
   async resolve(address: string): Promise<string> {
     const ip = canonical(address) ?? (await this.#lookUp(address));
@@ -95,7 +98,7 @@ export class Addresses {
     return (await within(LOOK_UP_MS, running, () => null)) ?? unresolved(name);
   }
 
-  /** One for each name, however many ask, as long as the name server may take. */
+  /** Begins a look-up, which all requests for the name share and which continues after their time limit. */
   #begin(name: string): Promise<string | null> {
     if (this.#turns.length >= MOST_WAITING) return unresolved(name);
     const found = this.#turn()
@@ -121,7 +124,7 @@ export class Addresses {
   }
 
   #isAllowed(ip: string): boolean {
-    // A range of a network contains the gateway's own address, too, and everything else that listens there.
+    // A range of a network also contains the gateway's own address, with every other server on this machine.
     if (this.#allowed)
       return has(this.#allowed, ip) && (!this.#isOwn(ip) || this.#named.has(ip) || isLoopback(ip));
     return !has(this.#refused, ip) && !this.#isOwn(ip);
@@ -136,7 +139,7 @@ export class Addresses {
   }
 }
 
-/** The addresses of this machine; null while it does not tell, since no descriptor is left for the question. */
+/** Returns the addresses of this machine, or null if no descriptor is free to ask for them. */
 function ownAddresses(): ReadonlySet<string> | null {
   try {
     const own = Object.values(networkInterfaces()).flatMap((each) => each ?? []);
@@ -146,7 +149,7 @@ function ownAddresses(): ReadonlySet<string> | null {
   }
 }
 
-/** An IP address in canonical form, as IPv4 when it is IPv4-mapped; null for a name. */
+/** Returns an IP address in canonical form, and an IPv4-mapped one as IPv4. Returns null for a name. */
 export function canonical(address: string): string | null {
   const version = isIP(address);
   if (version !== 6) return version === 4 ? address : null;
@@ -154,7 +157,7 @@ export function canonical(address: string): string | null {
   return /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(short)?.[1] ?? short;
 }
 
-/** Reads `10.0.0.0/8`, `fd00::/8`, or an address; null for anything else. */
+/** Parses `10.0.0.0/8`, `fd00::/8` or a single address. Returns null for anything else. */
 export function readRange(text: string): AddressRange | null {
   const [address = '', prefix, ...rest] = text.split('/');
   const bits = isIP(address) === 6 ? 128 : 32;
@@ -163,13 +166,14 @@ export function readRange(text: string): AddressRange | null {
   return /^\d{1,3}$/.test(prefix) && Number(prefix) <= bits ? { address, prefix: Number(prefix) } : null;
 }
 
-/** Reads `80` or `8000-8999`; null for anything else. */
+/** Parses `80` or `8000-8999`. Returns null for anything else. */
 export function readPorts(text: string): PortRange | null {
   const [, first, last = first] = /^(\d{1,5})(?:-(\d{1,5}))?$/.exec(text) ?? [];
   const range = [Number(first), Number(last)] as const;
   return range[0] >= 1 && range[0] <= range[1] && range[1] <= 65535 ? range : null;
 }
 
+/** Returns a list that can be searched for addresses in `ranges`. */
 export function listOf(ranges: readonly AddressRange[]): BlockList {
   const list = new BlockList();
   for (const { address, prefix } of ranges) {
@@ -180,6 +184,7 @@ export function listOf(ranges: readonly AddressRange[]): BlockList {
   return list;
 }
 
+/** Returns whether a list contains an IP address. */
 export function has(list: BlockList, ip: string): boolean {
   return list.check(ip, isIP(ip) === 6 ? 'ipv6' : 'ipv4');
 }
@@ -193,7 +198,7 @@ function unresolved(name: string): never {
 }
 
 function refusal(ip: string): string {
-  return `the gateway does not connect to the address ${ip}: --allow-addresses names those that it may`;
+  return `the gateway does not connect to the address ${ip}: --allow-addresses must name it`;
 }
 
 function unreadable(text: string): never {

@@ -1,25 +1,22 @@
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { type AddressRange, canonical, has, listOf } from './addresses.ts';
 
-/** Headers by which proxies describe the client; in lower case. Many servers take an underscore for a hyphen. */
+/** Proxies describe the client in these headers (in lower case). Many servers treat an underscore as a hyphen. */
 const TELLS_OF_CLIENT =
   /^(?:forwarded|x[-_]forwarded(?:[-_].*)?|x[-_](?:real|client|cluster[-_]client)[-_]ip)$/;
-/** The most addresses of `X-Forwarded-For` that are considered and passed on: those nearest to the gateway. */
+/** Of `X-Forwarded-For`, only this many addresses are used and passed on: those nearest to the gateway. */
 const MOST_HOPS = 32;
 
-/**
- * Describes the client to sandboxes: passes on what trusted proxies in front say, and nothing that the client has
- * written.
- */
+/** Describes the client to sandboxes. Passes on what trusted proxies in front say, and nothing that the client has written. */
 export class Forwarded {
   readonly #trusted;
 
-  /** @param trusted the addresses of proxies; null: none */
+  /** @param trusted the addresses of trusted proxies, or null */
   constructor(trusted: readonly AddressRange[] | null) {
     this.#trusted = listOf(trusted ?? []);
   }
 
-  /** The address of the client: the last one that is not a trusted proxy's. */
+  /** Returns the address of the client, which is the last one that does not belong to a trusted proxy. */
   clientOf(request: IncomingMessage): string {
     let client = peerOf(request);
     for (const hop of hopsOf(request.headers).reverse()) {
@@ -31,7 +28,7 @@ export class Forwarded {
     return client;
   }
 
-  /** Rewrites what `headers` say of the client of `request`; the proxy is added to what a trusted proxy says. */
+  /** Rewrites the headers that describe the client of `request`. Adds the peer's address to what a trusted proxy says. */
   rewrite(headers: IncomingHttpHeaders, request: IncomingMessage): void {
     const peer = peerOf(request);
     if (!this.#isTrusted(peer))
@@ -46,7 +43,7 @@ export class Forwarded {
   }
 }
 
-/** The other end of the connection; empty when it is closed already. */
+/** Returns the address of the other end of the connection, or '' if it is closed already. */
 function peerOf({ socket }: IncomingMessage): string {
   const { remoteAddress = '' } = socket;
   return canonical(remoteAddress) ?? remoteAddress;

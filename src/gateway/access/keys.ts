@@ -9,21 +9,21 @@ export type Caller = { readonly kind: 'platform' } | { readonly kind: 'client'; 
 
 const PLATFORM: Caller = { kind: 'platform' };
 const CLIENT_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
-/** How often the file is checked for changes, in ms. */
+/** The file is checked for changes at this interval, in ms. */
 const POLL_MS = 1000;
 
 export interface KeySources {
-  /** A platform key; null: only those of the file. */
+  /** A platform key. If it is null, only the file has keys. */
   readonly apiKey: string | null;
   readonly keyFile: string | null;
 }
 
 /**
- * The keys of the platform and of its clients. The key file is read again when it changes, so that keys can be rotated
- * while the gateway runs; an unusable file leaves the keys as they were.
+ * Holds the keys of the platform and of its clients. Reads the key file again when it changes, so that keys can be rotated
+ * while the gateway runs. If the changed file cannot be used, the earlier keys remain valid.
  */
 export class Keys implements Disposable {
-  /** By digest, so that the time of a look-up says nothing about the keys. */
+  /** The keys of this map are digests, so that the time of a look-up reveals nothing about the keys of callers. */
   #callers: ReadonlyMap<string, Caller>;
   readonly #sources: KeySources;
   #onChange = () => {};
@@ -42,12 +42,12 @@ export class Keys implements Disposable {
     this.#onChange = onChange;
   }
 
-  /** The caller whose key is in `X-API-Key`; null when it is absent or wrong. */
+  /** Returns the caller whose key is in `X-API-Key`, or null if the header is absent or wrong. */
   callerOf({ 'x-api-key': shown }: IncomingHttpHeaders): Caller | null {
     return typeof shown === 'string' ? (this.#callers.get(digest(shown)) ?? null) : null;
   }
 
-  /** Whether a value is anyone's key. */
+  /** Returns whether a value is a key of anyone. */
   isKey(value: string): boolean {
     return this.#callers.has(digest(value));
   }
@@ -56,9 +56,9 @@ export class Keys implements Disposable {
     try {
       this.#callers = readKeys(this.#sources);
       this.#onChange();
-      logger.info({ keys: this.#callers.size }, 'the keys were read again');
+      logger.info({ keys: this.#callers.size }, 'the key file has changed and was read again');
     } catch (error) {
-      logger.error({ reason: messageOf(error) }, 'the keys could not be read again: the earlier ones count');
+      logger.error({ reason: messageOf(error) }, 'the changed key file cannot be used: the earlier keys remain valid');
     }
   }
 
@@ -81,17 +81,20 @@ function readText(path: string): string {
     // Without O_NONBLOCK, opening a fifo would wait for its writer.
     const file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
     try {
-      if (!fstatSync(file).isFile()) throw new Error(`${path} is no regular file`);
+      if (!fstatSync(file).isFile()) throw new Error(`${path} is not a regular file`);
       return readFileSync(file, 'utf8');
     } finally {
       closeSync(file);
     }
   } catch (error) {
-    throw new EnvdError('invalid_argument', `cannot read the keys: ${messageOf(error)}`, { cause: error });
+    throw new EnvdError('invalid_argument', `cannot read the key file: ${messageOf(error)}`, { cause: error });
   }
 }
 
-/** Parses lines `platform KEY` and `client NAME KEY`; skips empty lines and those that begin with `#`. */
+/**
+ * Parses lines `platform KEY` and `client NAME KEY`. Skips empty lines and those that begin with `#`. Throws
+ * `invalid_argument`.
+ */
 function parseKeys(path: string, text: string): readonly (readonly [string, Caller])[] {
   const pairs = text.split('\n').flatMap((line, index) => {
     const words = line.trim().split(/\s+/);
@@ -103,9 +106,9 @@ function parseKeys(path: string, text: string): readonly (readonly [string, Call
     throw new EnvdError('invalid_argument', message);
   });
   if (new Set(pairs.map(([key]) => key)).size < pairs.length)
-    throw new EnvdError('invalid_argument', `${path} has the same key twice`);
+    throw new EnvdError('invalid_argument', `${path} has the same key twice: remove one of the lines`);
   if (pairs.some(([, { kind }]) => kind === 'platform')) return pairs;
-  throw new EnvdError('invalid_argument', `${path} has no line 'platform KEY'`);
+  throw new EnvdError('invalid_argument', `${path} has no line 'platform KEY': add one`);
 }
 
 function parseLine([kind, ...words]: readonly string[]): readonly [string, Caller] | null {

@@ -31,35 +31,35 @@ import { type ViewParts, Views } from './views.ts';
 export interface PlatformParts extends ViewParts {
   readonly operations: Operations;
   readonly creations: Creations;
-  /** For creations that name no time to live, in seconds. */
+  /** Creations that name no time to live get this one, in seconds. */
   readonly defaultTimeout: number;
   readonly targets: TargetReader;
   readonly drain: Drain;
   readonly keys: Keys;
-  /** The rate limit of clients, by name. */
+  /** Limits the requests per second of each client. */
   readonly rate: Rate;
   readonly inFlight: InFlight;
-  /** The default for registrations without `onExpiry`. */
+  /** Registrations without `onExpiry` get this value. */
   readonly onExpiry: Outcome;
   readonly metrics: SandboxMetrics;
   readonly logger: Logger;
 }
 
-/** Paths of the platform operations that published clients know, whether or not this gateway has them. */
+/** Published clients know platform operations at these paths, of which this gateway has only some. */
 const PLATFORM_PATHS =
   /^\/(v\d+\/)?(sandboxes|templates|snapshots|volumes|teams|nodes|api-keys|access-tokens|gateway)(\/|$)/;
 
-/** As long as a request target may be. */
+/** A path parameter may be as long as this, in characters, so that long ids are answered with 404. */
 const MAX_PARAM_LENGTH = 16 * 1024;
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** Null only when no key is required. */
+    /** The owner of the key. It is null only for operations that need no key. */
     caller: Caller | null;
   }
 }
 
-/** The platform operations as a Fastify application that does not listen. */
+/** Returns the platform operations as a Fastify application, which does not listen itself. */
 export function buildPlatform(parts: PlatformParts): FastifyInstance {
   const { logger, operations, keys, onExpiry, metrics } = parts;
   const views = new Views(parts);
@@ -67,7 +67,7 @@ export function buildPlatform(parts: PlatformParts): FastifyInstance {
   const loggerInstance: FastifyBaseLogger = logger.child({}, { level });
   const app = Fastify({
     loggerInstance,
-    // Ids may be longer than the 100 characters that Fastify allows; those that are no ids are not known.
+    // Ids may be longer than the 100 characters that Fastify allows by default.
     routerOptions: { maxParamLength: MAX_PARAM_LENGTH },
     frameworkErrors: (error, _request, reply) => void sendError(reply, error),
     ajv: { customOptions: { coerceTypes: false, removeAdditional: false, allowUnionTypes: true } },
@@ -83,7 +83,7 @@ export function buildPlatform(parts: PlatformParts): FastifyInstance {
     passOnIds(request, { setHeader: (name, value) => reply.header(name, value) });
   });
   app.addHook('onSend', async (_request, reply) => {
-    // There is no content whose type it could be (RFC 9110, section 8.3).
+    // A response without content has no content type (RFC 9110, section 8.3).
     if (reply.statusCode === 204) reply.removeHeader('content-type');
   });
   app.register((scope, _options, done) => {
@@ -107,7 +107,7 @@ export function buildPlatform(parts: PlatformParts): FastifyInstance {
   return app;
 }
 
-/** Refuses requests to `app` without a key; sets `request.caller`. */
+/** Refuses requests to `app` that have no valid key, and sets `request.caller` for the others. */
 function requireKey(app: FastifyInstance, keys: Keys): void {
   app.decorateRequest('caller', null);
   app.addHook('onRequest', async (request) => {
@@ -129,10 +129,10 @@ function limitClients(app: FastifyInstance, { rate, inFlight }: PlatformParts): 
 
 function assertPlatform({ caller }: FastifyRequest): void {
   if (caller?.kind === 'platform') return;
-  throw new EnvdError('permission_denied', 'forbidden: this operation needs a key of the platform');
+  throw new EnvdError('permission_denied', 'forbidden: this operation needs a platform key');
 }
 
-/** Parses JSON of any content type; an empty body is null. */
+/** Parses a body as JSON, whatever its content type says. Returns null for an empty body. Throws `invalid_argument`. */
 function parse(body: string): unknown {
   if (body.trim() === '') return null;
   try {
@@ -168,16 +168,16 @@ function sendError(reply: FastifyReply, error: unknown): FastifyReply {
     .send(errorBody(code, messageOf(error)));
 }
 
-/** Sends every error as `{"code", "message"}`. */
+/** Makes the application send every error as `{"code", "message"}`. */
 function shapeErrors(app: FastifyInstance, { targets }: PlatformParts): void {
   app.setErrorHandler((error, request, reply) => {
     const code = httpStatusOf(error);
-    if (code >= 500 && code !== 501) request.log.error({ err: error }, 'operation failed');
+    if (code >= 500 && code !== 501) request.log.error({ err: error }, 'an operation of the platform failed');
     return sendError(reply, error);
   });
   app.setNotFoundHandler(({ method, url }) => {
     const path = url.split('?', 1)[0] ?? '';
-    // Any other path must be for a sandbox that the request failed to name.
+    // A request with any other path is probably for a sandbox, but it names none.
     throw PLATFORM_PATHS.test(path) ? missingOperation(method, path) : targets.missing();
   });
 }
@@ -187,7 +187,7 @@ function missingOperation(method: string, path: string): EnvdError {
   return new EnvdError('unimplemented', message);
 }
 
-/** Operations that published clients know, on paths that another operation would match. */
+/** Adds operations that this gateway does not have, but whose paths another operation would match. */
 function missingRoutes(app: FastifyInstance): void {
   app.get('/sandboxes/metrics', async () => {
     throw missingOperation('GET', '/sandboxes/metrics');

@@ -11,11 +11,11 @@ export interface CreateRouteParts {
   readonly creations: Creations;
   readonly operations: Pick<Operations, 'remove'>;
   readonly views: Views;
-  /** For creations that name no time to live, in seconds. */
+  /** Creations that name no time to live get this one, in seconds. */
   readonly defaultTimeout: number;
 }
 
-/** Answers the requests of published clients that create a sandbox. Registrations, which have an address, come on the first path too. */
+/** Answers requests that create a sandbox. Registrations, which have an address, use the path of older clients too. */
 export class CreateRoutes {
   readonly #parts: CreateRouteParts;
 
@@ -23,14 +23,17 @@ export class CreateRoutes {
     this.#parts = parts;
   }
 
-  /** Adds the path of newer clients. */
+  /** Adds the path that newer clients use. */
   add(app: FastifyInstance): void {
     app.post<{ Body: CreateBody }>('/v2/sandboxes', { schema: { body: createSchema } }, (request, reply) =>
       this.#create(request, request.body, reply),
     );
   }
 
-  /** Answers a request to the path of registrations if it is a creation; returns undefined if it is none. */
+  /**
+   * Answers a request to the path of registrations if it is a creation; otherwise returns undefined. Throws
+   * `invalid_argument` for a malformed body, and what `Creations.create` throws.
+   */
   async takeOver(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply | undefined> {
     const { templateID, address } = (request.body ?? {}) as Partial<RegisterBody>;
     if (templateID === undefined || address !== undefined) return undefined;
@@ -75,16 +78,19 @@ export class CreateRoutes {
     return reply.code(201).send(views.withToken(sandbox));
   }
 
-  /** Nobody knows the id of a sandbox whose client has gone. */
+  /** Removes a sandbox whose client has disconnected, because nobody knows its id. */
   async #forget({ id }: Sandbox): Promise<void> {
     await this.#parts.operations.remove({ kind: 'platform' }, id);
   }
 }
 
-/** Members of `network` that are about requests to the sandbox, which the gateway carries. All others are about what the hook makes. */
+/**
+ * These members of `network` concern requests, which the gateway forwards. All others concern the machine, which the hook
+ * makes.
+ */
 const OF_REQUESTS = ['maskRequestHost', 'httpsPorts'] as const;
 
-/** Throws `unimplemented` for what this gateway would have to do itself. The client would think that it is done. */
+/** Throws `unimplemented` for options that only this gateway could provide, because the client would think that it does. */
 function assertProvided({ autoPauseMemory, network }: CreateBody): void {
   const missing = [
     ...(autoPauseMemory === false ? ['autoPauseMemory: false'] : []),
@@ -94,6 +100,6 @@ function assertProvided({ autoPauseMemory, network }: CreateBody): void {
   if (missing.length === 0) return;
   throw new EnvdError(
     'unimplemented',
-    `this gateway does not provide ${missing.join(', ')}: create the sandbox without`,
+    `this gateway does not provide ${missing.join(', ')}: create the sandbox without that`,
   );
 }

@@ -11,11 +11,11 @@ import { withIdleTimeout } from '../leases/idle.ts';
 import type { Registration, Sandbox } from '../leases/sandbox.ts';
 import type { Registry } from '../registry/registry.ts';
 
-/** An id that a host name can hold, with any port. */
+/** An id of this length fits into a host name together with any port. */
 const ID_LENGTH = 20;
 const ID_CHARACTERS = 'abcdefghijklmnopqrstuvwxyz0123456789';
 
-/** What a client says of a new sandbox. */
+/** A client describes a new sandbox with these members. */
 export type WantedSandbox = Pick<
   Registration,
   'templateID' | 'metadata' | 'onExpiry' | 'autoResume' | 'idleTimeout'
@@ -27,16 +27,16 @@ export interface CreationParts {
   readonly maker: MachineMaker;
   /** Identifies this run of this gateway. */
   readonly owner: string;
-  /** The most sandboxes that this gateway creates concurrently. */
+  /** This gateway creates at most this many sandboxes at the same time. */
   readonly maxCreates: number;
-  /** The idle timeout of creations without one, in seconds; null: only the deadline counts. */
+  /** Creations without an idle timeout get this one, in seconds. If it is null, only the deadline counts. */
   readonly idleTimeout: number | null;
 }
 
-/** Creates sandboxes by the create hook. */
+/** Creates sandboxes, whose machines the create hook makes. */
 export class Creations {
   readonly #parts: CreationParts;
-  /** The owners of the sandboxes that are being created. */
+  /** The keys are ids of the sandboxes that are being created, and the values their owners. */
   readonly #running = new Map<string, string | null>();
 
   constructor(parts: CreationParts) {
@@ -44,14 +44,14 @@ export class Creations {
   }
 
   /**
-   * Resolves when the sandbox runs. Throws `unimplemented` without a hook, an error with status 429 when too many are being created, with
-   * that of the hook when it refuses, and 502 when the creation has failed.
+   * Resolves when the sandbox runs. Throws `unimplemented` when there is no hook, an error with the status 429 when too many
+   * sandboxes are being created, with the status of the hook when that refuses, and with 502 when the creation failed.
    */
   async create(caller: Caller | null, wanted: WantedSandbox, machine: WantedMachine): Promise<Sandbox> {
     const { maker, registry, scheduler, owner: gateway } = this.#parts;
     if (!maker.isOn) {
       const message =
-        'this gateway has no --create-hook: the platform must create sandboxes, and register them with an address';
+        'this gateway has no --create-hook: the platform must create sandboxes and register them with an address';
       throw new EnvdError('unimplemented', message);
     }
     const owner = caller?.kind === 'client' ? caller.name : null;
@@ -86,19 +86,19 @@ export class Creations {
     const all = [...this.#running.values()];
     const own = owner === null ? 0 : all.filter((each) => each === owner).length;
     if (isFair(own, all.length, maxCreates)) return;
-    const { code, message } = tooMany(`${all.length} sandboxes are being created, the most that may`);
+    const { code, message } = tooMany(`too many sandboxes are being created (--max-creates): ${all.length}`);
     throw new HttpError(code, message);
   }
 }
 
-/** What is recorded of a sandbox whose machine is not there yet. */
+/** Returns the members of a record whose machine does not exist yet. */
 function nowhere(id: string) {
   return { id, address: '', ip: null, port: 1, accessToken: null, envdVersion: '0.0.0' } as const;
 }
 
 function newId(): string {
   return Array.from({ length: ID_LENGTH }, (_, index) =>
-    // A host name that begins with a digit would name a port.
+    // In a host name, an id must not begin with a digit, which could be taken for the port.
     ID_CHARACTERS.charAt(randomInt(index === 0 ? 26 : ID_CHARACTERS.length)),
   ).join('');
 }

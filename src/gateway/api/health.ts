@@ -1,9 +1,9 @@
 import { monotonicMs } from '../../base/monotonic.ts';
 
-/** How long an answer is given to whoever asks, in ms, because everyone may ask and each check is a write. */
+/** A result is reused for this time, in ms, because everyone may ask for it and each check is a write. */
 const KEPT_MS = 200;
 
-/** Tells whether the gateway can work: without its registry no request can be routed, and no sandbox expires. */
+/** Checks whether the gateway can work. Without its registry, it can route no request and expire no sandbox. */
 export class HealthCheck {
   readonly #check: () => Promise<void>;
   #last: Promise<void> = Promise.resolve();
@@ -14,7 +14,7 @@ export class HealthCheck {
     this.#check = check;
   }
 
-  /** Throws what the last check has thrown; a new one is made when that is too long ago. */
+  /** Throws what the last check threw. Makes a new check if the last one is too old. */
   run(): Promise<void> {
     if (monotonicMs() < this.#until) return this.#last;
     this.#until = Number.POSITIVE_INFINITY;

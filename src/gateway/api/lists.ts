@@ -6,12 +6,12 @@ import { STATES, stateOf } from './views.ts';
 const DEFAULT_LIMIT = 100;
 const MOST = 1000;
 
-/** The query parameters of a list, as received. */
+/** The query parameters of a list, as they were received. */
 export interface ListQuery {
   readonly state?: string | readonly string[];
-  /** Keys and values, encoded like a query. */
+  /** The keys and values that a sandbox must have, encoded like a query. */
   readonly metadata?: string;
-  /** An id or an alias. */
+  /** The id or the alias of a template. */
   readonly template?: string;
   readonly startedAfter?: string;
   readonly order?: string;
@@ -21,11 +21,11 @@ export interface ListQuery {
 
 const text = { type: 'string' } as const;
 
-/** Parameters that must not be repeated. */
+/** The JSON schema of the parameters. Except `state`, none may be repeated. */
 export const listSchema = {
   type: 'object',
   properties: {
-    // The Python client repeats it, others separate values by commas.
+    // The Python client repeats this parameter, and other clients separate the values by commas.
     state: { type: ['string', 'array'] },
     metadata: text,
     template: text,
@@ -36,18 +36,18 @@ export const listSchema = {
   },
 } as const;
 
-/** A part of a list. */
+/** The page of a list that a client asks for. */
 export interface ListPage {
   readonly order: Order;
   readonly limit: number;
-  /** The last sandbox of the previous page. */
+  /** The last sandbox of the previous page; null for the first page. */
   readonly after: Position | null;
-  /** Sandboxes that started before this are not listed, in Unix ms. */
+  /** Sandboxes that started before this time are not listed, in Unix ms. */
   readonly startedFrom: number;
   readonly matches: (sandbox: Sandbox) => boolean;
 }
 
-/** Throws `invalid_argument` when a parameter is malformed. */
+/** Parses the parameters of a list. Throws `invalid_argument` when one is malformed. */
 export function readPage(query: ListQuery, defaultOrder: Order): ListPage {
   const { order = defaultOrder, limit = String(DEFAULT_LIMIT), nextToken, startedAfter } = query;
   if (order !== 'asc' && order !== 'desc') throw malformed('order', "'asc' or 'desc'", order);
@@ -62,7 +62,7 @@ export function readPage(query: ListQuery, defaultOrder: Order): ListPage {
   };
 }
 
-/** The value of `X-Next-Token`: where the next page begins. */
+/** Returns the value of `X-Next-Token`, by which a client asks for the page behind `position`. */
 export function tokenOf({ startedAt, id }: Position): string {
   return Buffer.from(JSON.stringify([startedAt, id])).toString('base64url');
 }
@@ -73,7 +73,7 @@ function readToken(token: string): Position {
     if (Array.isArray(position) && Number.isFinite(position[0]) && typeof position[1] === 'string')
       return { startedAt: position[0], id: position[1] };
   } catch {
-    // The token is no JSON, which the error below says.
+    // The token is not JSON, so the error below is thrown.
   }
   throw malformed('nextToken', 'the X-Next-Token of an earlier page', token);
 }
@@ -84,7 +84,7 @@ function readTime(time: string): number {
   throw malformed('startedAfter', 'a time as in RFC 3339', time);
 }
 
-/** A time range in Unix seconds, both ends included. */
+/** A time range in Unix seconds, which includes both ends. */
 export interface TimeQuery {
   readonly start?: string;
   readonly end?: string;
@@ -92,7 +92,7 @@ export interface TimeQuery {
 
 export const timesSchema = { type: 'object', properties: { start: text, end: text } } as const;
 
-/** Returns a filter for times. Throws `invalid_argument` when a parameter is malformed. */
+/** Returns a filter for times in Unix seconds. Throws `invalid_argument` when a parameter is malformed. */
 export function readTimes({ start, end }: TimeQuery): (time: number) => boolean {
   const [first, last] = [readSeconds('start', start, 0), readSeconds('end', end, Number.POSITIVE_INFINITY)];
   return (time) => first <= time && time <= last;
@@ -110,7 +110,7 @@ function readFilter({ state, metadata = '', template }: ListQuery): ListPage['ma
     .flatMap((each) => each.split(','))
     .filter(Boolean);
   const unknown = states.find((each) => !STATES.some((known) => known === each));
-  if (unknown !== undefined) throw malformed('state', `of ${STATES.join(', ')}`, unknown);
+  if (unknown !== undefined) throw malformed('state', `one of ${STATES.join(', ')}`, unknown);
   // Published clients encode keys and values twice.
   const pairs = [...new URLSearchParams(metadata)].map((pair) => pair.map(decode));
   return (sandbox) =>

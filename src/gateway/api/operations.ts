@@ -15,42 +15,42 @@ import { Shared } from './shared.ts';
 import { Turns } from './turns.ts';
 import { metricOf, type SandboxMetric } from './views.ts';
 
-/** How long a response waits for the thaw of a guest whose deadline was moved while it was frozen, in ms. */
+/** A response waits at most this time for the thaw of a guest whose deadline was moved during the freeze, in ms. */
 const THAW_WAIT_MS = 10_000;
-/** Covers a freeze, a collapse and a thaw, each of which has its own limit. */
+/** A freeze, a collapse and a thaw, each with its own limit, end within this time, in ms. */
 const FREEZE_WAIT_MS = 30_000;
-/** How many records a list reads before it yields to other requests. */
+/** A list reads this many records before it yields to other requests. */
 const READ_AT_A_TIME = 100;
-/** The most of metadata on a page of a list with more than one sandbox, in bytes of JSON. */
+/** A page with more than one sandbox has at most this much metadata, in bytes of JSON. */
 const PAGE_BYTES = 1024 ** 2;
 
 export interface OperationParts {
   readonly registry: Registry;
   readonly addresses: Addresses;
   readonly resumes: Pick<Resumes, 'isOn' | 'run'>;
-  /** Which hooks there are, and how long one may take, in seconds. */
+  /** Says which hooks are configured, and how long one may take, in seconds. */
   readonly hooks: { readonly pause: boolean; readonly kill: boolean; readonly timeout: number };
-  /** For registrations and refreshes without a time to live, in seconds. */
+  /** Registrations and refreshes that name no time to live get this one, in seconds. */
   readonly defaultTimeout: number;
-  /** The idle timeout of registrations without one, in seconds; null: only the deadline counts. */
+  /** Registrations without an idle timeout get this one, in seconds. If it is null, only the deadline counts. */
   readonly idleTimeout: number | null;
-  /** Called after each change of a record. */
+  /** Is called after each change of a record. */
   readonly onChange: (sandbox: Sandbox) => void;
-  /** Called when a record has been removed. */
+  /** Is called when a record has been removed. */
   readonly onRemoved: (id: string) => void;
 }
 
-/** A page of a list. */
+/** A page of a list. `next` is the last sandbox of this page; it is null on the last page. */
 export interface Listed {
   readonly sandboxes: readonly Sandbox[];
   readonly next: Position | null;
 }
 
-/** The platform operations. Each throws `not_found` for an id without a record, or with one that is not the caller's. */
+/** The platform operations. Each throws `not_found` for an id that has no record, or whose record the caller may not see. */
 export class Operations {
   readonly #parts: OperationParts;
   readonly #lists = new Turns();
-  /** By sandbox. */
+  /** The keys are ids and incarnations of sandboxes. */
   readonly #measures = new Shared<SandboxMetric>();
 
   readonly #health: HealthCheck;
@@ -60,7 +60,10 @@ export class Operations {
     this.#health = new HealthCheck(() => parts.registry.check());
   }
 
-  /** Throws `invalid_argument` for an address that is not allowed. */
+  /**
+   * Registers a sandbox, or replaces its record. Throws `invalid_argument` for an address that is not allowed or metadata
+   * that are too large, and `already_exists` while an earlier sandbox of this id is ending.
+   */
   async register(wanted: Omit<Registration, 'ip'>, seconds = this.#parts.defaultTimeout): Promise<Sandbox> {
     const { id } = wanted;
     assertMetadataFits(wanted);
@@ -75,8 +78,8 @@ export class Operations {
   }
 
   /**
-   * A page of the caller's sandboxes; `next` is where the next one begins, null when this is the last. Throws an error with status
-   * 429 when too many of a client wait.
+   * Returns a page of the sandboxes that the caller may see. Throws an error with the status 429 when too many lists of a
+   * client wait.
    */
   list(caller: Caller | null, page: ListPage): Promise<Listed> {
     const list = () => this.#list(caller, page);
@@ -105,11 +108,15 @@ export class Operations {
     }
   }
 
+  /** Returns the record of a sandbox. */
   async look(caller: Caller | null, id: string): Promise<Sandbox> {
     return (await this.#find(caller, id)).sandbox;
   }
 
-  /** What a sandbox uses now; empty when it is not running. Throws an error with status 502 when the daemon does not say. */
+  /**
+   * Returns what a sandbox uses now, or nothing if it is not running. Throws an error with the status 502 when the daemon
+   * does not answer.
+   */
   async metrics(caller: Caller | null, id: string): Promise<readonly SandboxMetric[]> {
     const { sandbox, now } = await this.#find(caller, id);
     if (!isReachable(sandbox, now)) return [];
@@ -118,10 +125,10 @@ export class Operations {
       return metricOf(await measure({ ...sandbox, address }));
     };
     try {
-      // A guest that does not answer has one connection, however many ask.
+      // Concurrent requests share one connection, because a guest that does not answer could use up many.
       return [await this.#measures.run(`${id} ${sandbox.incarnation}`, ask)];
     } catch (error) {
-      throw new HttpError(502, `sandbox '${id}' tells no metrics: ${messageOf(error)}`);
+      throw new HttpError(502, `cannot read the metrics of sandbox '${id}': ${messageOf(error)}`);
     }
   }
 
@@ -130,14 +137,15 @@ export class Operations {
     return { sandbox: sandbox && isOpenTo(caller, sandbox) ? sandbox : unknown(id), now };
   }
 
-  /** Throws when the registry cannot be read or written. */
+  /** Throws `unavailable` or `no_space` when the registry cannot be read or written. */
   ping(): Promise<void> {
     return this.#health.run();
   }
 
   /**
-   * Removes a sandbox: its machine by the kill hook, or, without one, only its record. Throws `permission_denied` for a client whose
-   * sandbox the platform has registered.
+   * Removes a sandbox. The kill hook removes its machine; without that hook, only the record is removed. Throws
+   * `permission_denied` for a client whose sandbox the platform has registered, and errors with the status 502 or 504 when
+   * the hook fails or does not end.
    */
   async remove(caller: Caller | null, id: string): Promise<void> {
     const { registry, hooks, onRemoved, onChange } = this.#parts;
@@ -161,16 +169,19 @@ export class Operations {
       return sandbox.failures > before ? 'failed' : undefined;
     });
     if (end === 'removed') return;
-    const message = `sandbox '${id}' is not removed yet: the hook ${end ?? 'has not ended'}, and is tried again`;
-    throw new HttpError(end ? 502 : 504, message);
+    const reason = end ? 'the kill hook failed, and is tried again' : 'the kill hook has not ended';
+    throw new HttpError(end ? 502 : 504, `sandbox '${id}' is not removed yet: ${reason}`);
   }
 
-  /** Pauses a sandbox by expiring it now. Throws `conflict` when it is paused already. */
+  /**
+   * Pauses a sandbox by expiring it now. Throws `unimplemented` without `--hook`, `conflict` when the sandbox is paused
+   * already, and errors with the status 502 or 504 when the pause fails or takes too long.
+   */
   async pause(caller: Caller | null, id: string): Promise<void> {
     const { registry, hooks } = this.#parts;
     if (!hooks.pause) {
       const message =
-        'this gateway has no --hook, without which it freezes what expires, but pauses no machine';
+        'this gateway has no --hook: it freezes expired sandboxes, but cannot pause their machines';
       throw new EnvdError('unimplemented', message);
     }
     const { incarnation } = await this.#change(caller, id, pause);
@@ -181,8 +192,8 @@ export class Operations {
     });
     if (end === 'paused') return;
     if (end === 'removed') unknown(id);
-    if (end === undefined) throw new HttpError(504, `sandbox '${id}' is not paused yet`);
-    throw new HttpError(502, `sandbox '${id}' could not be paused, and goes on: the log says why`);
+    if (end === undefined) throw new HttpError(504, `sandbox '${id}' is not paused yet: the pause continues, so ask for its state later`);
+    throw new HttpError(502, `sandbox '${id}' could not be paused and goes on: the log of the gateway says why`);
   }
 
   /** Sets the deadline to `seconds` from now. */
@@ -198,8 +209,8 @@ export class Operations {
   }
 
   /**
-   * Looks up a sandbox and extends it. A paused one is resumed by the hook, or, without a hook, refused with
-   * `conflict`. `resumed` says whether it was.
+   * Returns a sandbox, whose deadline is moved to at least `seconds` from now. The resume hook resumes a paused one, and
+   * `resumed` is true then. Throws `conflict` for a paused sandbox when there is no such hook.
    */
   async connect(caller: Caller | null, id: string, seconds = 0) {
     const sandbox = await this.look(caller, id);
@@ -212,14 +223,14 @@ export class Operations {
     return { sandbox: await this.extend(caller, id, seconds), resumed };
   }
 
-  /** Resumes a sandbox that is not running; throws `conflict` for one that is. */
+  /** Resumes a sandbox that is not running. Throws `conflict` if it runs, and `unimplemented` without a resume hook. */
   async resume(caller: Caller | null, id: string, seconds: number | undefined): Promise<Sandbox> {
     if (!this.#parts.resumes.isOn) {
-      throw new EnvdError('unimplemented', 'this gateway has no --resume-hook: the platform must resume it');
+      throw new EnvdError('unimplemented', 'this gateway has no --resume-hook: the platform must resume the sandbox');
     }
     const { sandbox, resumed } = await this.connect(caller, id, seconds);
     if (resumed) return sandbox;
-    throw new EnvdError('conflict', `sandbox '${id}' runs already`);
+    throw new EnvdError('conflict', `sandbox '${id}' is already running`);
   }
 
   async #change(
@@ -235,7 +246,7 @@ export class Operations {
     return sandbox;
   }
 
-  /** Waits for the thaw of a guest whose deadline was moved while it was being frozen. */
+  /** Waits for the thaw of a guest whose deadline was moved during the freeze. Returns the last record. */
   async #untilThawed(changed: Sandbox): Promise<Sandbox> {
     let last = changed;
     if (!isBeingThawed(changed)) return changed;

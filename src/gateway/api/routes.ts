@@ -30,14 +30,14 @@ interface WithId {
 export interface RegistrationParts {
   readonly operations: Operations;
   readonly views: Views;
-  /** For registrations without one. */
+  /** Registrations without `onExpiry` get this value. */
   readonly onExpiry: Outcome;
   readonly creations: CreateRoutes;
-  /** Throws for callers that may not register. */
+  /** Throws `permission_denied` for callers that may not register sandboxes. */
   readonly authorize: (request: FastifyRequest) => void;
 }
 
-/** Registers and removes sandboxes. */
+/** Adds the operations that register, create and remove sandboxes. */
 export function registrationRoutes(
   app: FastifyInstance,
   { operations, views, onExpiry, creations, authorize }: RegistrationParts,
@@ -63,7 +63,7 @@ export function registrationRoutes(
   });
 }
 
-/** Lists and shows sandboxes. */
+/** Adds the operations that list and show sandboxes. */
 export function sandboxRoutes(app: FastifyInstance, operations: Operations, views: Views): void {
   for (const [path, order] of [
     ['/sandboxes', 'asc'],
@@ -92,7 +92,7 @@ export function sandboxRoutes(app: FastifyInstance, operations: Operations, view
   );
 }
 
-/** Changes the time to live of sandboxes. */
+/** Adds the operations that change the time to live of sandboxes. */
 export function timeRoutes(app: FastifyInstance, operations: Operations, views: Views): void {
   app.post<WithId & { Body: { readonly timeout: number } }>(
     '/sandboxes/:id/timeout',
@@ -122,14 +122,14 @@ export function timeRoutes(app: FastifyInstance, operations: Operations, views: 
   }
 }
 
-/** Pauses and resumes sandboxes by the hooks. */
+/** Adds the operations that pause and resume sandboxes by the hooks. */
 export function pauseRoutes(app: FastifyInstance, operations: Operations, views: Views): void {
   app.post<WithId & { Body: { readonly memory?: boolean } | null }>(
     '/sandboxes/:id/pause',
     { schema: { body: pauseSchema } },
     async ({ caller, params, body }, reply) => {
       if (body?.memory === false) {
-        const message = 'this gateway pauses sandboxes with their memory only, not without (memory: false)';
+        const message = 'this gateway pauses sandboxes with their memory only: leave out memory: false';
         throw new EnvdError('unimplemented', message);
       }
       await operations.pause(caller, params.id);
@@ -147,20 +147,21 @@ export function pauseRoutes(app: FastifyInstance, operations: Operations, views:
 }
 
 /**
- * Reports whether the gateway can work: without the registry no request can be routed, and a gateway that drains should
- * get none.
+ * Adds the health check. It fails when the registry cannot be used, because no request could be routed, and during the drain,
+ * when load balancers should send no more requests.
  */
 export function healthRoute(app: FastifyInstance, operations: Operations, drain: Drain): void {
   app.get('/gateway/health', async (_request, reply) => {
-    if (drain.isActive) throw new EnvdError('unavailable', 'the gateway is about to stop');
+    if (drain.isActive) throw new EnvdError('unavailable', 'the gateway is stopping: send requests to another one');
     await operations.ping();
     return reply.code(204).send();
   });
 }
 
-/** The gateway's metrics in Prometheus' text format. */
+/** Returns the metrics of the gateway in the text format of Prometheus, with its content type. */
 export type SandboxMetrics = () => Promise<{ readonly contentType: string; readonly text: string }>;
 
+/** Adds the operation that returns the metrics of the gateway. */
 export function metricsRoute(app: FastifyInstance, metrics: SandboxMetrics): void {
   app.get('/gateway/metrics', async (_request, reply) => {
     const { contentType, text } = await metrics();

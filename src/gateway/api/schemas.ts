@@ -32,14 +32,14 @@ export const registerSchema = {
   required: ['sandboxID', 'address'],
   additionalProperties: false,
   properties: {
-    // Published clients ask for the path /sandboxes/metrics, which is no sandbox.
+    // Published clients use the path /sandboxes/metrics for another operation, so no sandbox may have this id.
     sandboxID: { type: 'string', pattern: `^(?!metrics$)${SANDBOX_ID.source.slice(1)}` },
     address: { type: 'string', pattern: '^[A-Za-z0-9._:-]{1,253}$' },
     port: { ...port, default: DAEMON_PORT },
-    // The token is sent in a header, which can hold no control characters.
+    // The token is sent in a header, which cannot contain control characters.
     envdAccessToken: { type: 'string', pattern: '^[^\\u0000-\\u001f\\u007f]+$' },
     metadata: { type: 'object', additionalProperties: { type: 'string' }, default: {} },
-    // A registration that names no level is of this project's own daemon.
+    // A registration without a version is for a daemon of this project.
     envdVersion: { type: 'string', pattern: '^\\d+\\.\\d+\\.\\d+$', default: INTERFACE_VERSION },
     onExpiry: { enum: OUTCOMES },
     autoResume: { type: 'boolean' },
@@ -55,7 +55,7 @@ export const registerSchema = {
   },
 } as const;
 
-/** `NewSandbox` of the published API. Further members are the hook's. */
+/** The body `NewSandbox` of the published API. Members that are not listed here are passed to the hook. */
 export interface CreateBody {
   readonly templateID: string;
   readonly timeout?: number;
@@ -65,7 +65,7 @@ export interface CreateBody {
   readonly autoPauseMemory?: boolean;
   readonly autoResume?: { readonly enabled?: boolean } | null;
   readonly network?: Readonly<Record<string, unknown>> | null;
-  /** An extension. */
+  /** This member extends the published API. */
   readonly idleTimeout?: number;
 }
 
@@ -75,7 +75,7 @@ export const createSchema = {
   type: 'object',
   required: ['templateID'],
   properties: {
-    // The hook gets it as an environment variable, which can hold no NUL.
+    // The hook gets the id in an environment variable, which cannot contain NUL.
     templateID: { type: 'string', pattern: '^[^\\u0000-\\u001f\\u007f]{1,256}$' },
     timeout,
     metadata: texts,
@@ -92,7 +92,7 @@ export const createSchema = {
 
 export const timeoutSchema = { type: 'object', required: ['timeout'], properties: { timeout } } as const;
 
-/** Without a body, the default time to live is used. */
+/** The default time to live is used if there is no body. */
 export const refreshSchema = {
   type: ['object', 'null'],
   properties: { duration: { type: 'integer', minimum: 0, maximum: LONGEST_REFRESH_S } },

@@ -3,17 +3,17 @@ import type { Resumes } from '../expiry/resumes.ts';
 import type { Sandbox } from '../leases/sandbox.ts';
 import { isNameable } from '../routes/names.ts';
 
-/** The states that published clients know. */
+/** Published clients know these states. */
 export const STATES = ['running', 'paused'] as const;
 export type State = (typeof STATES)[number];
 
 export interface ViewParts {
-  /** The domain of hosts that name sandboxes; null: none. */
+  /** The domain of hosts that name sandboxes, or null. */
   readonly domain: string | null;
   readonly resumes: Pick<Resumes, 'isFor'>;
 }
 
-/** Sandboxes as responses show them, with the members that published clients require. */
+/** Describes sandboxes in responses, with the members that published clients require. */
 export class Views {
   readonly #parts: ViewParts;
 
@@ -21,7 +21,7 @@ export class Views {
     this.#parts = parts;
   }
 
-  /** A sandbox without its token, for lists. */
+  /** Returns the description of a sandbox without its token, for lists. */
   of(sandbox: Sandbox) {
     const { id, address, port, metadata, envdVersion, phase, startedAt, deadline, failures } = sandbox;
     const { owner, host, onExpiry, machine, forgetAt, idleTimeout } = sandbox;
@@ -46,20 +46,20 @@ export class Views {
       ...(idleTimeout !== undefined && { idleTimeout }),
       ...(phase === 'paused' && { machinePaused: machine === undefined }),
       ...(phase === 'paused' && forgetAt && { forgetAt: new Date(forgetAt).toISOString() }),
-      // Records of earlier versions have no such member.
+      // Records of earlier versions have no owner.
       ...(owner && { owner }),
       ...(host !== undefined && { host }),
     };
   }
 
-  /** The same with the daemon's token, for operations on one sandbox. */
+  /** Returns the description with the daemon's token, for operations on one sandbox. */
   withToken(sandbox: Sandbox) {
     const { accessToken } = sandbox;
     return { ...this.of(sandbox), ...(accessToken !== null && { envdAccessToken: accessToken }) };
   }
 }
 
-/** Published clients fail without these members, so unknown ones are empty or 0. */
+/** Returns members without which published clients fail. Unknown ones are therefore empty or 0. */
 function descriptionOf({ templateID = '', alias, owner, ...sandbox }: Sandbox) {
   const { cpuCount = 0, memoryMB = 0, diskSizeMB = 0 } = sandbox;
   return {
@@ -72,10 +72,10 @@ function descriptionOf({ templateID = '', alias, owner, ...sandbox }: Sandbox) {
   };
 }
 
-/** What a sandbox uses, by the names that published clients know. */
+/** The use of resources of a sandbox, with the names that published clients know. */
 export type SandboxMetric = ReturnType<typeof metricOf>;
 
-/** @param figures the daemon's `GET /metrics` */
+/** Translates the response of the daemon's `GET /metrics` into the names that published clients know. */
 export function metricOf(figures: Awaited<ReturnType<typeof measure>>) {
   return {
     timestamp: new Date(figures.ts * 1000).toISOString(),
@@ -90,6 +90,7 @@ export function metricOf(figures: Awaited<ReturnType<typeof measure>>) {
   };
 }
 
+/** Returns the state that published clients know for a phase. */
 export function stateOf({ phase }: Sandbox): State {
   return phase === 'paused' || phase === 'resuming' ? 'paused' : 'running';
 }

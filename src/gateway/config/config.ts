@@ -30,41 +30,44 @@ import {
 } from './registry.ts';
 import { OPTIONAL_TRAFFIC, TRAFFIC_SETTINGS, TRUSTED_PROXIES, type TrafficConfig } from './traffic.ts';
 
-/** All settings, validated; nothing else in the gateway reads argv or the environment. */
+/** All validated settings. Nothing else in the gateway reads argv or the environment. */
 export interface GatewayConfig extends HookConfig, TrafficConfig, RegistryConfig {
-  /** 0: any free port. */
+  /** 0 means any free port. */
   readonly port: number;
   readonly host: string;
   /** The prefix of the two headers that name a sandbox. */
   readonly headerPrefix: string;
-  /** The domain of hosts that name sandboxes, in lower case; null: hosts name none. */
+  /** Hosts below this domain name sandboxes; it is in lower case. If it is null, no host names a sandbox. */
   readonly domain: string | null;
-  /** A platform key; null: only those of the file. */
+  /** A platform key. If it is null, only the file has keys. */
   readonly apiKey: string | null;
-  /** The file with keys of the platform and of clients; null: none. */
+  /** The path of the file with keys of the platform and of clients, or null. */
   readonly keyFile: string | null;
-  /** Whether requests to sandboxes need a key, too. */
+  /** If true, requests to sandboxes need a key too. */
   readonly requireKey: boolean;
   readonly allowAddresses: readonly AddressRange[] | null;
   readonly allowPorts: readonly PortRange[];
-  /** The most concurrent expiries, in all and on one host. */
+  /** At most this many expiries run at the same time, in all and on one host. */
   readonly maxExpiries: number;
   readonly maxExpiriesPerHost: number;
-  /** How long everything is still served after the first signal, in seconds. */
+  /** After the first signal, the gateway serves on for this time, in seconds. */
   readonly drain: number;
-  /** How long a sandbox may take to respond, in seconds. */
+  /** A sandbox must begin its response within this time, in seconds. */
   readonly responseTimeout: number;
-  /** For registrations and refreshes without a time to live, in seconds. */
+  /** Registrations and refreshes that name no time to live get this one, in seconds. */
   readonly defaultTimeout: number;
-  /** The time without use after which sandboxes expire that are registered without one, in seconds; null: only deadlines count. */
+  /**
+   * A sandbox that is registered without an idle timeout expires after this time without use, in seconds. If it is null, only
+   * the deadline counts.
+   */
   readonly idleTimeout: number | null;
   readonly logLevel: LogLevel;
-  /** The gateway's PATH, which hook commands inherit. */
+  /** Hook commands inherit this PATH of the gateway. */
   readonly path: string;
   readonly version: string;
 }
 
-/** The values of flags without a default when they are not given. */
+/** Flags without a default have these values when they are not given. */
 const NOT_GIVEN = {
   apiKey: null,
   keyFile: null,
@@ -77,36 +80,36 @@ const NOT_GIVEN = {
   ...OPTIONAL_REGISTRY,
 } as const;
 
-/** What is read from the flags. */
+/** The settings that commander returns. */
 type Settings = Omit<GatewayConfig, 'version' | 'path' | keyof RegistryPlace | keyof typeof NOT_GIVEN> &
   Partial<GatewayConfig>;
 
 const parsePrefix = matching(
   /^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$/,
-  'It must be letters and digits, as headers begin with.',
+  'It must be letters and digits, with single hyphens between them at most, such as Svc.',
 );
 
 const BASICS: readonly Setting[] = [
-  setting('--port <number>', 'port to listen on', parsePort, 49980),
+  setting('--port <number>', 'port to listen on; 0: any free port', parsePort, 49980),
   setting('--host <address>', 'address to listen on', nonEmpty, '0.0.0.0'),
-  setting('--header-prefix <name>', 'prefix of -Sandbox-Id and -Sandbox-Port', parsePrefix, 'Svc'),
-  setting('--domain <name>', 'hosts name sandboxes, too: <port>-<id>.<name>', parseDomain),
+  setting('--header-prefix <name>', 'prefix of the headers -Sandbox-Id and -Sandbox-Port', parsePrefix, 'Svc'),
+  setting('--domain <name>', 'domain of hosts that name sandboxes, as in <port>-<id>.<name>', parseDomain),
   LOG_LEVEL,
   setting(
     '--drain <seconds>',
-    'time that is served on after SIGTERM, with health turned',
+    'time to serve on after SIGTERM, while the health check fails',
     parseWholeSeconds,
     5,
   ),
 ];
 
 const WHO_AND_WHERE: readonly Setting[] = [
-  setting('--api-key <key>', 'key of the platform', nonEmpty),
-  setting('--key-file <file>', 'keys of the platform and of clients, read again when it changes', parsePath),
-  { flags: '--require-key', help: 'requests to sandboxes need a key, too' },
+  setting('--api-key <key>', 'key of the platform; use the variable, because process lists show flags', nonEmpty),
+  setting('--key-file <file>', 'file with keys of the platform and of clients; it is read again when it changes', parsePath),
+  { flags: '--require-key', help: 'refuse requests to sandboxes that have no key' },
   setting(
     '--allow-addresses <ranges>',
-    'where sandboxes may be, such as 10.0.0.0/8,fd00::/8',
+    'addresses where sandboxes may be, such as 10.0.0.0/8,fd00::/8',
     parseList(readRange, 'It must be IP addresses or ranges of them, separated by commas.'),
   ),
   {
@@ -123,15 +126,15 @@ const WHO_AND_WHERE: readonly Setting[] = [
 
 const EXPIRY: readonly Setting[] = [
   ...HOOK_SETTINGS,
-  setting('--default-timeout <seconds>', 'time to live of registrations without one', parseSeconds, 300),
-  setting('--idle-timeout <seconds>', 'time without use after which a sandbox expires', parseSeconds),
-  setting('--max-expiries <number>', 'limit of expiries at a time', parseCount, 128),
-  setting('--max-expiries-per-host <number>', 'limit of expiries at a time on one host', parseCount, 16),
+  setting('--default-timeout <seconds>', 'time to live of sandboxes that are registered without one', parseSeconds, 300),
+  setting('--idle-timeout <seconds>', 'time without use after which a sandbox expires; default: never', parseSeconds),
+  setting('--max-expiries <number>', 'maximum number of expiries at a time', parseCount, 128),
+  setting('--max-expiries-per-host <number>', 'maximum number of expiries at a time on one host', parseCount, 16),
 ];
 
 const RESPONSE_TIMEOUT = setting(
   '--response-timeout <seconds>',
-  'time until a sandbox must have begun its response',
+  'time limit for a sandbox to begin its response',
   parseSeconds,
   600,
 );
@@ -144,18 +147,21 @@ const SETTINGS: Program['settings'] = [
   ...grouped('Registry', REGISTRY_SETTINGS),
 ];
 
-/** Returns the command line of the gateway. */
+/** Describes the command line of the gateway: its flags, their help and their variables. */
 export function gatewayProgram(): Program {
   return {
     name: 'envd-gateway',
-    description: 'One host for many sandboxes, and a time to live for each of them.',
+    description: 'Forwards the requests of many sandboxes, and expires each sandbox at its deadline.',
     version: [packageVersion(), 'print the version'],
     prefix: 'ENVD_GATEWAY_',
     settings: SETTINGS,
   };
 }
 
-/** Reads argv (without node and script) and the environment; a flag goes before its `ENVD_GATEWAY_*` variable. */
+/**
+ * Reads argv (without node and script) and the environment. A flag overrides its `ENVD_GATEWAY_*` variable. Returns the
+ * configuration, or the output to print for `--help`, `--version` and errors.
+ */
 export function readGatewayConfig(
   argv: readonly string[] = process.argv.slice(2),
   env = process.env,
@@ -167,7 +173,7 @@ export function readGatewayConfig(
   const settings = { ...NOT_GIVEN, ...read.settings };
   const { apiKey, keyFile } = settings;
   if (apiKey === null && keyFile === null) {
-    return { exitCode: 2, output: "error: one of '--api-key <key>' and '--key-file <file>' must be given\n" };
+    return { exitCode: 2, output: "error: no key is set: one of '--api-key <key>' and '--key-file <file>' must be given\n" };
   }
   const registry = readRegistry(settings);
   if (typeof registry === 'string') return { exitCode: 2, output: `error: ${registry}\n` };

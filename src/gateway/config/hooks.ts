@@ -12,30 +12,30 @@ import type { ResumeLimits } from '../expiry/resumes.ts';
 import { readSecret } from '../hooks/signer.ts';
 import { OUTCOMES, type Outcome } from '../leases/sandbox.ts';
 
-/** What is done to the machines of sandboxes, and when. */
+/** These settings say what hooks do to the machines of sandboxes, and when. */
 export interface HookConfig extends ResumeLimits {
-  /** A shell command or a URL that pauses or removes what has expired; null: no hook. */
+  /** A shell command or a URL that pauses or removes expired sandboxes; null if there is no hook. */
   readonly hook: string | null;
-  /** The same for making the machine of a new sandbox; null: the platform registers sandboxes. */
+  /** This hook makes the machine of a new sandbox. If it is null, the platform must register sandboxes. */
   readonly createHook: string | null;
-  /** The most sandboxes that this gateway creates concurrently. */
+  /** This gateway creates at most this many sandboxes at the same time. */
   readonly maxCreates: number;
-  /** The same for removing a sandbox at once; null: only the record is removed. */
+  /** This hook removes a sandbox that is deleted. If it is null, only the record is removed. */
   readonly killHook: string | null;
-  /** The same for resuming a paused sandbox; null: it stays paused. */
+  /** This hook resumes a paused sandbox. If it is null, the sandbox stays paused. */
   readonly resumeHook: string | null;
-  /** Secrets that sign requests to URLs; null: unsigned. */
+  /** These secrets sign requests to URLs. If it is null, requests are not signed. */
   readonly hookSecret: readonly Buffer[] | null;
-  /** How long a hook may take, in seconds. */
+  /** A hook must end within this time, in seconds. */
   readonly hookTimeout: number;
-  /** Where runs of hook commands are recorded, so that none runs twice. */
+  /** Runs of hook commands are recorded in this directory, so that none runs twice. */
   readonly hookDirectory: string;
   readonly onExpiry: Outcome;
-  /** How long paused sandboxes are remembered, in seconds; 0: for ever. */
+  /** A paused sandbox is forgotten after this time, in seconds; 0 means never. */
   readonly keepPaused: number;
 }
 
-/** Settings without a default. */
+/** These settings have no default. */
 export const OPTIONAL_HOOKS = {
   hook: null,
   createHook: null,
@@ -44,10 +44,10 @@ export const OPTIONAL_HOOKS = {
   hookSecret: null,
 } as const;
 
-/** A command, or a URL that can be called; null for what is neither. */
+/** Returns a command as it is, or a URL in its normal form; null if the text is neither. */
 function readHook(text: string): string | null {
   if (text === '') return null;
-  // A shell would find no program of this name.
+  // No program has a name that begins like a URL, so everything else is a command.
   if (!/^[a-z][a-z0-9+.-]*:\/|^https?:/i.test(text)) return text;
   const url = URL.parse(text);
   return url && isAuthority(text) && url.port !== '0' && url.hash === '' ? url.href : null;
@@ -55,35 +55,35 @@ function readHook(text: string): string | null {
 
 const parseHook = parseAs(
   readHook,
-  'It must be a command, or a URL such as https://platform.example/hook, without a fragment.',
+  'It must be a command, or a URL such as https://platform.example/hook without a fragment.',
 );
 
-/** Whether a URL names a host itself: `http:///path` does not, though URL.parse() takes the path for one. */
+/** Returns whether a URL names a host. `http:///path` does not, although URL.parse() takes the path for the host. */
 function isAuthority(text: string): boolean {
   return /^https?:\/\/[^/\\\s]/i.test(text);
 }
 
-/** The hooks in the table of flags. */
+/** The flags for hooks. */
 export const HOOK_SETTINGS: readonly Setting[] = [
-  setting('--hook <command|url>', 'called when a sandbox has expired', parseHook),
-  setting('--create-hook <command|url>', 'called to make the machine of a new sandbox', parseHook),
-  setting('--kill-hook <command|url>', 'called when a sandbox is to be removed', parseHook),
-  setting('--resume-hook <command|url>', 'called when a paused sandbox is needed', parseHook),
+  setting('--hook <command|url>', 'pauses or removes a sandbox that has expired', parseHook),
+  setting('--create-hook <command|url>', 'makes the machine of a new sandbox', parseHook),
+  setting('--kill-hook <command|url>', 'removes the machine of a sandbox that is deleted', parseHook),
+  setting('--resume-hook <command|url>', 'resumes a paused sandbox when a request needs it', parseHook),
   setting(
     '--hook-secret <list>',
-    'whsec_ and base64: signs requests to URLs as Standard Webhooks says',
-    parseList(readSecret, 'It must be whsec_ and 24 to 64 bytes in base64; several are separated by commas.'),
+    'secrets (whsec_ and base64) that sign requests to URLs, as in Standard Webhooks',
+    parseList(readSecret, 'It must be whsec_ and 24 to 64 bytes in base64. Separate several by commas.'),
   ),
-  setting('--hook-timeout <seconds>', 'time after which a hook is killed', parseSeconds, 60),
+  setting('--hook-timeout <seconds>', 'time limit for a hook', parseSeconds, 60),
   setting(
     '--hook-directory <path>',
-    'keeps the runs of hook commands',
+    'directory of the runs of hook commands; only gateways of this host may use it',
     parsePath,
     '/var/lib/envd-gateway/hooks',
   ),
   {
     flags: '--on-expiry <outcome>',
-    help: 'what the hook does to an expired sandbox',
+    help: 'what the hook does to an expired sandbox that was registered without onExpiry',
     choices: OUTCOMES,
     defaultValue: 'pause',
   },
@@ -95,11 +95,11 @@ export const HOOK_SETTINGS: readonly Setting[] = [
   ),
   setting(
     '--resume-wait <seconds>',
-    'time that a request waits for a sandbox to be resumed',
+    'time limit for a request to wait for a paused sandbox',
     parseSeconds,
     30,
   ),
-  setting('--max-waiting <number>', 'limit of requests that wait so', parseCount, 1024),
-  setting('--max-resumes <number>', 'limit of sandboxes that are resumed at a time', parseCount, 64),
-  setting('--max-creates <number>', 'limit of sandboxes that are created at a time', parseCount, 64),
+  setting('--max-waiting <number>', 'maximum number of requests that wait for paused sandboxes', parseCount, 1024),
+  setting('--max-resumes <number>', 'maximum number of sandboxes that are resumed at a time', parseCount, 64),
+  setting('--max-creates <number>', 'maximum number of sandboxes that are created at a time', parseCount, 64),
 ];

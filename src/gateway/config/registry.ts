@@ -8,22 +8,22 @@ import {
   setting,
 } from '../../base/program/settings.ts';
 
-/** Where the records of sandboxes are kept. */
+/** The place where the records of sandboxes are kept. */
 export interface RegistryPlace {
-  /** The file of the embedded registry; null with Redis. */
+  /** The path of the embedded registry; null if Redis holds the records. */
   readonly registry: string | null;
-  /** The URL of the Redis server that holds the registry; with Sentinels, its host is the master's name. Null: no Redis. */
+  /** The URL of the Redis server that holds the records, or null. With Sentinels, its host is the name of the master. */
   readonly redis: string | null;
-  /** URLs of the Sentinels that know the master; null: none. */
+  /** The URLs of the Sentinels that know the master; null without Sentinels. */
   readonly redisSentinels: readonly string[] | null;
-  /** `HOST:PORT` of nodes of the cluster that holds the registry; null: no cluster. */
+  /** `HOST:PORT` of nodes of the cluster that holds the records; null without a cluster. */
   readonly redisCluster: readonly string[] | null;
-  /** How many replicas must have a change before it is acknowledged. */
+  /** At least this many replicas must have a change before it is answered. */
   readonly redisReplicas: number;
 }
 
 export interface RegistryConfig extends RegistryPlace {
-  /** How long a start waits for Redis, in seconds. */
+  /** A start waits for Redis for this time, in seconds. */
   readonly redisWait: number;
 }
 
@@ -31,10 +31,10 @@ const DEFAULT_REGISTRY = '/var/lib/envd-gateway/registry.db';
 const SENTINEL_PORT = '26379';
 const REDIS_PORT = '6379';
 
-/** Settings without a default. */
+/** These settings have no default. */
 export const OPTIONAL_REGISTRY = { redis: null, redisSentinels: null, redisCluster: null } as const;
 
-/** These settings in the table of flags. */
+/** The flags for the registry. */
 export const REGISTRY_SETTINGS: readonly Setting[] = [
   {
     flags: '--registry <file>',
@@ -44,7 +44,7 @@ export const REGISTRY_SETTINGS: readonly Setting[] = [
   },
   setting(
     '--redis <url>',
-    'registry that several gateways share',
+    'Redis server with the records, which several gateways can share',
     parseUrl(['redis:', 'rediss:'], 'allowed', 'It must be a redis:// or rediss:// URL.'),
   ),
   setting(
@@ -54,24 +54,24 @@ export const REGISTRY_SETTINGS: readonly Setting[] = [
   ),
   {
     flags: '--redis-cluster <list>',
-    help: 'HOST:PORT of nodes of the cluster; --redis has what else their URLs have',
+    help: 'HOST:PORT of nodes of the cluster; user, password and scheme come from --redis',
     parse: parseList(readNode, 'It must be HOST:PORT, separated by commas.'),
     conflicts: 'redisSentinels',
   },
   setting(
     '--redis-replicas <number>',
-    'replicas that must have a change before it is answered (default: 1 with Sentinels or a cluster, else 0)',
+    'minimum number of replicas with a change before it is answered (default: 1 with Sentinels or a cluster, else 0)',
     parseDigit,
   ),
   setting(
     '--redis-wait <seconds>',
-    'time that a start waits for Redis, Sentinels or the cluster',
+    'time that a start waits for Redis, the Sentinels or the cluster',
     parseWholeSeconds,
     30,
   ),
 ];
 
-/** Fills in defaults; returns an error message for flags that do not go together. */
+/** Adds defaults. Returns an error message if a flag is missing that another one needs. */
 export function readRegistry(given: {
   readonly redis: string | null;
   readonly redisSentinels: readonly string[] | null;
@@ -95,7 +95,7 @@ export function readRegistry(given: {
   };
 }
 
-/** The URL of a Sentinel; null when malformed. */
+/** Returns the URL of a Sentinel, with a port; null if the text is malformed. */
 function readSentinel(text: string): string | null {
   const url = URL.parse(/^rediss?:\/\//.test(text) ? text : `redis://${text}`);
   if (!url || url.hostname === '' || /^\/?$/.test(url.pathname) === false) return null;
@@ -103,7 +103,7 @@ function readSentinel(text: string): string | null {
   return url.href;
 }
 
-/** `HOST:PORT`; null when malformed. */
+/** Returns `HOST:PORT`, with the usual port if none is given; null if the text is malformed. */
 function readNode(text: string): string | null {
   const url = URL.parse(`redis://${text}`);
   if (!url || url.hostname === '' || url.host !== text.toLowerCase()) return null;

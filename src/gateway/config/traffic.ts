@@ -1,25 +1,25 @@
 import { parseCount, parseList, type Setting, setting } from '../../base/program/settings.ts';
 import { type AddressRange, readRange } from '../access/addresses.ts';
 
-/** Which proxies the gateway trusts, and how many requests it takes. */
+/** These settings say which proxies the gateway trusts, and how many requests it accepts. */
 export interface TrafficConfig {
-  /** Proxies in front whose `X-Forwarded-*` is believed; null: none. */
+  /** The gateway trusts the `X-Forwarded-*` headers of these proxies; null means of none. */
   readonly trustedProxies: readonly AddressRange[] | null;
-  /** The most connections of clients; null: four of ten of the descriptors of the process. */
+  /** Clients may have this many connections. If it is null, they may use four of ten descriptors of the process. */
   readonly maxConnections: number | null;
-  /** The most of the bodies in flight that is kept in memory, in MiB. */
+  /** Bodies in flight may take this much memory, in MiB. */
   readonly maxBuffered: number;
-  /** The most requests that may be in flight to one sandbox. */
+  /** At most this many requests may be in flight to one sandbox. */
   readonly maxRequests: number;
-  /** The same for one client; null: unlimited. */
+  /** At most this many requests of one client may be in flight; null means no limit. */
   readonly maxClientRequests: number | null;
-  /** Requests per second of one client; null: unlimited. */
+  /** One client may send this many requests per second; null means no limit. */
   readonly clientRate: number | null;
-  /** Requests per second to one sandbox; null: unlimited. */
+  /** One sandbox may get this many requests per second; null means no limit. */
   readonly sandboxRate: number | null;
 }
 
-/** Settings without a default. */
+/** These settings have no default. */
 export const OPTIONAL_TRAFFIC = {
   trustedProxies: null,
   maxConnections: null,
@@ -28,19 +28,19 @@ export const OPTIONAL_TRAFFIC = {
   sandboxRate: null,
 } as const;
 
-/** The flag that says who is trusted. */
+/** The flag that names the trusted proxies. */
 export const TRUSTED_PROXIES = setting(
   '--trusted-proxies <ranges>',
-  'proxies in front whose X-Forwarded-* count',
+  'proxies whose X-Forwarded-* headers are trusted, such as 10.0.0.0/8',
   parseList(readRange, 'It must be IP addresses or ranges of them, separated by commas.'),
 );
 
-/** The limits in the table of flags. */
+/** The flags for limits. */
 export const TRAFFIC_SETTINGS: readonly Setting[] = [
-  setting('--max-connections <number>', 'limit of connections of clients', parseCount),
-  setting('--max-buffered <MiB>', 'limit of bodies in memory that nobody reads', parseCount, 256),
-  setting('--max-requests <number>', 'limit of requests in flight to one sandbox', parseCount, 4096),
-  setting('--max-client-requests <number>', 'limit of requests in flight of one client', parseCount),
-  setting('--client-rate <number>', 'limit of requests a second of one client', parseCount),
-  setting('--sandbox-rate <number>', 'limit of requests a second to one sandbox', parseCount),
+  setting('--max-connections <number>', 'maximum number of connections of clients; default: 40 % of the descriptors', parseCount),
+  setting('--max-buffered <MiB>', 'maximum memory for bodies that nobody reads', parseCount, 256),
+  setting('--max-requests <number>', 'maximum number of requests in flight to one sandbox', parseCount, 4096),
+  setting('--max-client-requests <number>', 'maximum number of requests in flight of one client', parseCount),
+  setting('--client-rate <number>', 'maximum number of requests per second of one client', parseCount),
+  setting('--sandbox-rate <number>', 'maximum number of requests per second to one sandbox', parseCount),
 ];

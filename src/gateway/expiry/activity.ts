@@ -6,12 +6,12 @@ import type { Sandbox } from '../leases/sandbox.ts';
 import type { Exchanges } from '../proxy/exchanges.ts';
 import type { Registry } from '../registry/registry.ts';
 
-/** How often streams are looked for, in ms. */
+/** Exchanges in flight are checked at this interval, in ms. */
 const LOOK_MS = 500;
 
 interface Used {
   readonly everyMs: number;
-  /** When the last use was recorded, by `monotonicMs()`. */
+  /** The time of the last record, by `monotonicMs()`. */
   recordedAt: number;
 }
 
@@ -21,10 +21,10 @@ export interface ActivityParts {
   readonly logger: Logger;
 }
 
-/** Records that sandboxes with an idle timeout are used: by requests that begin, and by those that last. */
+/** Records that sandboxes with an idle timeout are used, by requests that begin and by exchanges in flight. */
 export class Activity implements Disposable {
   readonly #parts: ActivityParts;
-  /** By the id of the sandbox. */
+  /** The keys are ids of sandboxes. */
   readonly #used = new Map<string, Used>();
   readonly #timer: NodeJS.Timeout;
 
@@ -33,7 +33,7 @@ export class Activity implements Disposable {
     this.#timer = setInterval(() => this.#look(), LOOK_MS).unref();
   }
 
-  /** Call it for each request that has found its sandbox. */
+  /** Must be called for each request that has found its sandbox. */
   note({ id, idleTimeout }: Sandbox): void {
     if (idleTimeout === undefined) return;
     const known = this.#used.get(id);
@@ -57,9 +57,9 @@ export class Activity implements Disposable {
     if (monotonicMs() - used.recordedAt < used.everyMs) return;
     used.recordedAt = monotonicMs();
     registry.change(id, recordUse).catch((error: unknown) => {
-      // The next look tries again.
+      // The next check tries again.
       used.recordedAt = Number.NEGATIVE_INFINITY;
-      logger.debug({ sandboxID: id, reason: messageOf(error) }, 'the use of a sandbox could not be recorded');
+      logger.debug({ sandboxID: id, reason: messageOf(error) }, 'the use of a sandbox could not be recorded: the next check tries again');
     });
   }
 

@@ -27,9 +27,8 @@ export interface ExpirationParts {
   readonly registry: Registry;
   readonly hooks: Hooks;
   readonly maker: MachineMaker;
-  /** The time to live of a sandbox that a hook has resumed, in seconds. */
+  /** A sandbox that a hook has resumed gets this time to live, in seconds. */
   readonly resumedFor: number;
-  /** How sandboxes are paused. */
   readonly paused: Paused;
   readonly addresses: Addresses;
   /** Identifies this run of this gateway. */
@@ -43,13 +42,13 @@ type Next = NextRecord;
 type Step = (sandbox: Sandbox, lease: HeldLease) => Promise<Next>;
 
 /**
- * Expires sandboxes, phase by phase. Each step works, then records the next phase; a gateway that takes over goes on
- * from the recorded phase.
+ * Takes sandboxes through the phases of expiry, resume, removal and creation. Each step records the next phase when its work is
+ * done, so that a gateway that takes over continues from the recorded phase.
  */
 export class Expiration {
   readonly tally = new ExpiryTally();
   readonly #parts: ExpirationParts;
-  /** By the id of a sandbox that is being frozen and collapsed here. */
+  /** The keys are ids of sandboxes that this gateway is freezing and collapsing. */
   readonly #collapses = new Map<string, AbortController>();
   readonly #steps: Partial<Record<Phase, Step>> = {
     running: (sandbox, lease) => this.#endIdle(sandbox, lease),
@@ -65,12 +64,15 @@ export class Expiration {
     this.#parts = parts;
   }
 
-  /** Skips the rest of a collapse: the sandbox's deadline has been moved, and it should be thawed soon. */
+  /** Skips the rest of a collapse, because the deadline of the sandbox was moved and it should be thawed soon. */
   cancelCollapse(id: string): void {
     this.#collapses.get(id)?.abort();
   }
 
-  /** Works on a sandbox that this gateway has claimed, until it gives it up or loses the claim. */
+  /**
+   * Works on a sandbox that this gateway has claimed, until the gateway releases or loses the claim. Throws unexpected
+   * errors.
+   */
   async run(claimed: Sandbox, lease: HeldLease): Promise<void> {
     let sandbox: Next = claimed;
     const renewal = setInterval(() => sandbox && void this.#renew(sandbox, lease), LEASE_MS / 3);
@@ -86,7 +88,7 @@ export class Expiration {
     }
   }
 
-  /** Expires a sandbox that nobody uses. One whose daemon does not say so is used, as far as is known. */
+  /** Expires a sandbox without processes of clients. If its daemon does not answer, the sandbox counts as used. */
   async #endIdle(sandbox: Sandbox, lease: HeldLease): ReturnType<Step> {
     const isUsed = await this.#daemonOf(sandbox, lease)
       .then((daemon) => hasProcesses(daemon, lease.signal))
@@ -94,7 +96,7 @@ export class Expiration {
     return this.#record(sandbox, isUsed ? keepAwake : expireIdle, 'done');
   }
 
-  /** Freezes the guest and collapses its daemon, then commits unless the deadline has been moved meanwhile. */
+  /** Freezes the guest and collapses its daemon. Then commits the expiry, unless the deadline was moved meanwhile. */
   async #freeze(sandbox: Sandbox, lease: HeldLease): ReturnType<Step> {
     const [moved, { signal }] = [new AbortController(), lease];
     this.#collapses.set(sandbox.id, moved);
@@ -115,7 +117,7 @@ export class Expiration {
     return next;
   }
 
-  /** Returns null when the collapse fails, because the expiry can go on: its snapshot is larger then. */
+  /** Returns null when the collapse fails, because the expiry can continue with a larger snapshot. */
   async #collapse(sandbox: Sandbox, signal: AbortSignal): Promise<ObservedFreeze['collapse']> {
     if (outcomeOf(sandbox) === 'remove') return null;
     try {
@@ -123,7 +125,7 @@ export class Expiration {
     } catch (error) {
       if (signal.aborted) return null;
       this.tally.failures.collapse++;
-      this.#parts.logger.warn({ sandboxID: sandbox.id, reason: messageOf(error) }, 'a collapse failed');
+      this.#parts.logger.warn({ sandboxID: sandbox.id, reason: messageOf(error) }, 'a collapse failed: the expiry continues, with a larger snapshot');
       return null;
     }
   }
@@ -131,7 +133,7 @@ export class Expiration {
   async #runHook(sandbox: Sandbox, signal: AbortSignal): ReturnType<Step> {
     this.#parts.onGone(sandbox.id);
     const done = outcomeOf(sandbox) === 'pause' ? 'paused' : 'removed';
-    // The tally counts what was done to the machine, which without a hook is less than what the record says.
+    // The tally counts what was done to the machine. Without a hook it is only frozen, although the record says `paused`.
     const outcome = this.#parts.paused.byHook ? done : 'frozen';
     const end: Transition = (current, now) => complete(current, this.#parts.paused, now);
     const next = this.#parts.paused.byHook
@@ -139,7 +141,7 @@ export class Expiration {
       : await this.#record(sandbox, end, 'done');
     if (next === undefined || next?.phase === 'thawing') return next;
     this.tally.outcomes[outcome]++;
-    this.#parts.logger.info({ sandboxID: sandbox.id, outcome, ...sandbox.observed }, 'expired');
+    this.#parts.logger.info({ sandboxID: sandbox.id, outcome, ...sandbox.observed }, 'a sandbox has expired');
     return next;
   }
 
@@ -150,7 +152,7 @@ export class Expiration {
     const next = await this.#call('resume', sandbox, signal, end, failed);
     if (next?.phase !== 'thawing') return next;
     this.tally.others.resumed++;
-    logger.info({ sandboxID: sandbox.id }, 'resumed');
+    logger.info({ sandboxID: sandbox.id }, 'a sandbox was resumed');
     return next;
   }
 
@@ -159,7 +161,7 @@ export class Expiration {
     const next = await this.#call('kill', sandbox, signal, () => null, failRemoval);
     if (next !== null) return next;
     this.tally.others.killed++;
-    this.#parts.logger.info({ sandboxID: sandbox.id }, 'killed');
+    this.#parts.logger.info({ sandboxID: sandbox.id }, 'a sandbox was killed');
     return next;
   }
 
@@ -170,7 +172,7 @@ export class Expiration {
       const next = await maker.fulfill(sandbox, record, signal);
       if (next?.phase !== 'running') return next;
       this.tally.others.created++;
-      logger.info({ sandboxID: sandbox.id }, 'created');
+      logger.info({ sandboxID: sandbox.id }, 'a sandbox was created');
       return next;
     } catch (error) {
       if (signal.aborted) throw error;
@@ -189,8 +191,10 @@ export class Expiration {
   ): ReturnType<Step> {
     const hook = this.#parts.hooks[event];
     try {
-      if (!hook)
-        throw new EnvdError('unimplemented', `this gateway has no hook that could ${event} a sandbox`);
+      if (!hook) {
+        const flag = event === 'expire' ? '--hook' : `--${event}-hook`;
+        throw new EnvdError('unimplemented', `no hook can ${event} the sandbox: set ${flag}`);
+      }
       await this.tally.hooks.measure(() => hook.run(hookRequest(event, sandbox), signal));
     } catch (error) {
       if (signal.aborted) throw error;
@@ -207,7 +211,7 @@ export class Expiration {
       return this.#failed(sandbox, 'thaw', postpone, error);
     }
     const next = await this.#record(sandbox, resume);
-    if (next) this.#parts.logger.info({ sandboxID: sandbox.id }, 'thawed');
+    if (next) this.#parts.logger.info({ sandboxID: sandbox.id }, 'a sandbox was thawed');
     return next;
   }
 
@@ -223,12 +227,15 @@ export class Expiration {
     const retry = retryAt === undefined ? undefined : new Date(retryAt).toISOString();
     this.#parts.logger.warn(
       { sandboxID: sandbox.id, step, failures, retry, reason: messageOf(error) },
-      'an expiry failed',
+      'a step of the lifecycle failed',
     );
     return next;
   }
 
-  /** Records the next phase if this gateway still holds the claim and the phase has not changed. */
+  /**
+   * Records the next phase and returns the new record. Returns undefined if another gateway holds the claim by now, or if the
+   * phase has changed.
+   */
   async #record(sandbox: Sandbox, transition: Transition, hook?: 'done'): Promise<Next> {
     let wanted: Next;
     const next = await this.#parts.registry.change(sandbox.id, (current, now) => {
@@ -236,9 +243,9 @@ export class Expiration {
       return wanted === undefined ? current : wanted;
     });
     if (next !== undefined && next === wanted) return next;
-    this.#parts.logger.info({ sandboxID: sandbox.id, phase: sandbox.phase }, 'an expiry was overtaken');
-    // The platform removed it while it was frozen, so no other gateway would thaw it. After the hook the machine is
-    // paused.
+    this.#parts.logger.info({ sandboxID: sandbox.id, phase: sandbox.phase }, 'a sandbox was changed or removed during a step: the result of the step is dropped');
+    // If the platform removed the record of a frozen sandbox, no other gateway would thaw it. After a hook, its machine is
+    // already paused or gone.
     if (!next && hook !== 'done' && sandbox.phase !== 'creating')
       await this.#daemonOf(sandbox)
         .then(thaw)
@@ -246,7 +253,10 @@ export class Expiration {
     return undefined;
   }
 
-  /** Where to call a sandbox's daemon. Throws `unavailable` when the address is not allowed or the lease is lost. */
+  /**
+   * Returns where to call the daemon of a sandbox. Throws `unavailable` when the address is not allowed, and the reason of
+   * the signal when the lease is lost.
+   */
   async #daemonOf({ port, accessToken, ...sandbox }: Sandbox, lease?: HeldLease): Promise<SandboxDaemon> {
     const address = await this.#parts.addresses.resolve(sandbox.address);
     lease?.assertHeld();
@@ -254,7 +264,7 @@ export class Expiration {
   }
 
   async #renew(sandbox: Sandbox, lease: HeldLease): Promise<void> {
-    // Another gateway may have moved the deadline.
+    // Another gateway may have moved the deadline while this one collapses the daemon.
     if (await renewLease(this.#parts, sandbox, lease)) this.cancelCollapse(sandbox.id);
   }
 }

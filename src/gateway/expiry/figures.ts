@@ -1,23 +1,28 @@
 import { EnvdError } from '../../base/errors.ts';
 
-/** The kinds of members. */
 type Kind = 'count' | 'part' | 'boolean' | 'word';
 type Figure<K extends Kind> = K extends 'count' | 'part' ? number : K extends 'boolean' ? boolean : string;
 
-/** The known members of a response, by kind. */
+/** The known members of a response, with their kinds. */
 export type FigureKinds = Readonly<Record<string, Kind>>;
 export type Figures<S extends FigureKinds> = { readonly [name in keyof S]?: Figure<S[name]> };
 
-const IS_KIND: Readonly<Record<Kind, (value: unknown) => boolean>> = {
-  count: (value) => Number.isSafeInteger(value) && Number(value) >= 0,
-  part: (value) => Number.isFinite(value) && Number(value) >= 0,
-  boolean: (value) => typeof value === 'boolean',
-  word: (value) => typeof value === 'string' && /^[a-z_-]{1,32}$/.test(value),
+const KINDS: Readonly<Record<Kind, { readonly wanted: string; has(value: unknown): boolean }>> = {
+  count: {
+    wanted: 'a whole number, at least 0',
+    has: (value) => Number.isSafeInteger(value) && Number(value) >= 0,
+  },
+  part: { wanted: 'a number, at least 0', has: (value) => Number.isFinite(value) && Number(value) >= 0 },
+  boolean: { wanted: 'true or false', has: (value) => typeof value === 'boolean' },
+  word: {
+    wanted: 'a word of at most 32 lower-case letters',
+    has: (value) => typeof value === 'string' && /^[a-z_-]{1,32}$/.test(value),
+  },
 };
 
 /**
- * Parses the body of a response. Known members are checked, others dropped. Throws `unavailable` when the body is
- * invalid: whatever answered is no daemon that knows the operation.
+ * Parses the body of a response. Checks the known members and drops all others. Throws `unavailable` when the body is invalid,
+ * because the sender is then no daemon that knows the operation.
  */
 export function readFigures<S extends FigureKinds>(operation: string, text: string, shape: S): Figures<S> {
   const body = parseObject(operation, text);
@@ -25,13 +30,13 @@ export function readFigures<S extends FigureKinds>(operation: string, text: stri
   for (const [name, kind] of Object.entries(shape)) {
     if (!Object.hasOwn(body, name)) continue;
     const value = body[name];
-    if (!IS_KIND[kind](value)) throw invalidResponse(operation, `member ${name} is not a ${kind}`);
+    if (!KINDS[kind].has(value)) throw invalidResponse(operation, `member ${name} is not ${KINDS[kind].wanted}`);
     figures[name] = value;
   }
   return figures as Figures<S>;
 }
 
-/** Does the same for a response in which no member may be missing. */
+/** Does the same as `readFigures` for a response in which no member may be missing. */
 export function readAllFigures<S extends FigureKinds>(
   operation: string,
   text: string,
@@ -54,6 +59,7 @@ function parseObject(operation: string, text: string): Readonly<Record<string, u
   throw invalidResponse(operation, 'the body is not a JSON object');
 }
 
+/** Returns the error for a response of a daemon that does not have the form of the operation. */
 export function invalidResponse(operation: string, reason: string): EnvdError {
   return new EnvdError('unavailable', `the response to ${operation} is invalid: ${reason}`);
 }

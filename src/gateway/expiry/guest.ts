@@ -7,21 +7,21 @@ import { checkResponse } from '../proxy/response-checks.ts';
 import { limitResponse } from '../proxy/upstream-connection.ts';
 import { type FigureKinds, type Figures, invalidResponse, readAllFigures, readFigures } from './figures.ts';
 
-/** Where to call a daemon. */
+/** A daemon can be called with these values. */
 export type SandboxDaemon = Pick<Registration, 'address' | 'port' | 'accessToken'>;
 
-/** How long the daemon waits for its cgroups to read back frozen, in ms. */
+/** The daemon waits this long for the kernel to report its cgroups as frozen, in ms. */
 const FREEZE_WAIT_MS = 5000;
 /**
- * How long an operation may take until its response is complete, in ms: little longer than a daemon needs, as a guest that is slow
- * keeps others waiting.
+ * The response to an operation must be complete within this time, in ms. It is little more than a daemon needs, because a
+ * slow guest delays the expiry of others.
  */
 const TIMEOUT_MS = FREEZE_WAIT_MS + 2000;
 const COLLAPSE_TIMEOUT_MS = 5000;
 const INIT_TIMEOUT_MS = 2000;
-/** The most bytes of a response. A daemon sends a few hundred; a guest whose root is lost may send anything. */
+/** A response may have this many bytes. A daemon sends a few hundred, but a hostile guest may send anything. */
 const RESPONSE_LIMIT = 16 * 1024;
-/** How much of the body of a refusal is quoted, in characters. */
+/** An error quotes this much of the body of a refusal, in characters. */
 const QUOTED = 500;
 
 /** The response to `POST /freeze`. */
@@ -62,10 +62,13 @@ const METRICS = {
   disk_used: 'count',
 } as const;
 
-/** The counts of cgroups that are not known to be frozen. */
+/** Each of these members counts cgroups that may not be frozen. */
 const NOT_FROZEN = ['notFrozen', 'failed', 'unobservable'] as const;
 
-/** Freezes the workload of a guest. Throws when not all of it is frozen, or the daemon does not answer. */
+/**
+ * Freezes the workload of a guest. Throws `failed_precondition` when not all of it is frozen, and `unavailable` when the
+ * daemon does not answer.
+ */
 export async function freeze(daemon: SandboxDaemon, signal: AbortSignal): Promise<Figures<typeof FREEZE>> {
   const operation = `/freeze?maxWaitMs=${FREEZE_WAIT_MS}`;
   const figures = await ask(daemon, operation, FREEZE, TIMEOUT_MS, signal);
@@ -73,39 +76,45 @@ export async function freeze(daemon: SandboxDaemon, signal: AbortSignal): Promis
   if (missing !== undefined) throw invalidResponse(operation, `member ${missing} is missing`);
   const running = NOT_FROZEN.filter((name) => figures[name] !== 0);
   if (running.length > 0 || figures.truncated === true) {
-    throw new EnvdError('failed_precondition', `the guest is not frozen: ${JSON.stringify(figures)}`);
+    throw new EnvdError('failed_precondition', `parts of the guest are not frozen: ${JSON.stringify(figures)}`);
   }
   return figures;
 }
 
-/** Asks a daemon to collapse its memory into huge pages. */
+/** Asks a daemon to collapse its memory into huge pages. Throws `unavailable` or `failed_precondition`. */
 export function collapse(daemon: SandboxDaemon, signal: AbortSignal): Promise<Figures<typeof COLLAPSE>> {
   return ask(daemon, '/collapse', COLLAPSE, COLLAPSE_TIMEOUT_MS, signal);
 }
 
-/** A guest's current use: CPU in per cent, memory and disk in bytes, and when it was measured (Unix seconds). */
+/**
+ * Returns what a guest uses now: CPU in percent, memory and disk in bytes, and the time of the measurement in Unix seconds.
+ * Throws `unavailable` or `failed_precondition`.
+ */
 export async function measure(daemon: SandboxDaemon): Promise<Required<Figures<typeof METRICS>>> {
   const body = await call(daemon, '/metrics', TIMEOUT_MS, undefined, 'GET');
   return readAllFigures('/metrics', body, METRICS);
 }
 
-/** Whether processes run that clients have started. */
+/** Returns whether processes of clients run. Throws `unavailable` or `failed_precondition` when the daemon does not tell. */
 export async function hasProcesses(daemon: SandboxDaemon, signal: AbortSignal): Promise<boolean> {
   const operation = '/process.Process/List';
   const answer: unknown = JSON.parse(await call(daemon, operation, TIMEOUT_MS, signal, 'POST', '{}'));
-  if (typeof answer !== 'object' || answer === null) throw invalidResponse(operation, 'it is no JSON object');
+  if (typeof answer !== 'object' || answer === null) throw invalidResponse(operation, 'the body is not a JSON object');
   const processes = 'processes' in answer ? answer.processes : [];
   if (!Array.isArray(processes)) throw invalidResponse(operation, 'member processes is not a list');
   return processes.length > 0;
 }
 
-/** Gives a daemon its token, and what else `POST /init` takes. */
+/**
+ * Calls `POST /init` with the token of the daemon and more members in `settings`. Throws `unavailable` or
+ * `failed_precondition`.
+ */
 export async function init(daemon: SandboxDaemon, settings: object, signal: AbortSignal): Promise<void> {
   const body = JSON.stringify({ ...settings, accessToken: daemon.accessToken });
   await call(daemon, '/init', INIT_TIMEOUT_MS, signal, 'POST', body);
 }
 
-/** Thaws the workload of a guest; does nothing when it is not frozen. */
+/** Thaws the workload of a guest, which need not be frozen. Throws `unavailable` or `failed_precondition`. */
 export async function thaw(daemon: SandboxDaemon, signal?: AbortSignal): Promise<void> {
   await call(daemon, '/unfreeze', TIMEOUT_MS, signal);
 }
@@ -154,24 +163,24 @@ async function call(
     status = response.statusCode ?? 0;
     body = await text(response);
   } catch (error) {
-    const reason = limit.aborted ? `not within ${limitMs / 1000} s` : messageOf(error);
-    throw new EnvdError('unavailable', `${operation} was not answered: ${reason}`, { cause: error });
+    const reason = limit.aborted ? `it took longer than ${limitMs / 1000} s` : messageOf(error);
+    throw new EnvdError('unavailable', `the daemon did not answer ${operation}: ${reason}`, { cause: error });
   }
   if (status >= 200 && status < 300) return body;
   throw new EnvdError(
     'failed_precondition',
-    `${operation} was answered with ${status}: ${body.slice(0, QUOTED)}`,
+    `the daemon answered ${operation} with ${status}: ${body.slice(0, QUOTED)}`,
   );
 }
 
-/** Sends a request and resolves with the head of its response. The size of the response is limited. */
+/** Sends a request and resolves with the head of its response, whose size is limited. */
 function responseTo(outgoing: ClientRequest, body: string): Promise<IncomingMessage> {
   const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
   limitResponse(outgoing, RESPONSE_LIMIT);
   outgoing.once('response', resolve);
   outgoing.on('error', reject);
-  // Node destroys a request that is upgraded without asking, and emits no error.
-  outgoing.once('close', () => reject(new Error('the connection was closed')));
+  // If the response is an upgrade that was not asked for, Node destroys the request and emits no error.
+  outgoing.once('close', () => reject(new Error('it closed the connection without a response')));
   outgoing.end(body);
   return promise;
 }

@@ -6,9 +6,8 @@ import { LEASE_MS, renew } from '../leases/transitions.ts';
 import type { Registry } from '../registry/registry.ts';
 
 /**
- * This gateway's lease on a sandbox, as far as the gateway can know without asking: by its own clock, counted from
- * before it asked. A gateway that was suspended for longer must not call the guest, on which another gateway may be
- * working.
+ * This gateway's lease on a sandbox. By its own clock, the gateway counts the lease from the moment before it asked for it.
+ * If the gateway was suspended for longer, it must not call the guest, because another gateway may be working on it.
  */
 export class HeldLease {
   /** Aborts when the lease is lost or the gateway stops. */
@@ -16,12 +15,13 @@ export class HeldLease {
   readonly #lost = new AbortController();
   #until = 0;
 
-  /** `since`: when the lease was asked for, by `monotonicMs()`. */
+  /** @param since the time at which the lease was asked for, by `monotonicMs()` */
   constructor(since: number, stop: AbortSignal) {
     this.signal = AbortSignal.any([stop, this.#lost.signal]);
     this.renewed(since);
   }
 
+  /** Extends the lease. `since` is the time at which the renewal was asked for, by `monotonicMs()`. */
   renewed(since: number): void {
     this.#until = since + LEASE_MS;
   }
@@ -30,7 +30,7 @@ export class HeldLease {
     this.#lost.abort();
   }
 
-  /** Throws when the lease may have lapsed. */
+  /** Throws the reason of `signal` when the lease may have lapsed. */
   assertHeld(): void {
     if (monotonicMs() >= this.#until) this.lose();
     this.signal.throwIfAborted();
@@ -44,7 +44,7 @@ export interface RenewalParts {
   readonly logger: Logger;
 }
 
-/** Renews the lease on a sandbox while its attempt is the same. Returns whether its deadline was moved while it is being frozen. */
+/** Renews the lease on a sandbox while the attempt is the same. Returns true if the deadline was moved during the freeze. */
 export async function renewLease(
   { registry, owner, logger }: RenewalParts,
   { id, incarnation, expiries }: Sandbox,
@@ -64,12 +64,12 @@ export async function renewLease(
     lease.renewed(since);
     return sandbox.phase === 'expiring' && sandbox.deadline > sandbox.claim.until - LEASE_MS;
   } catch (error) {
-    logger.warn({ sandboxID: id, reason: messageOf(error) }, 'a claim could not be renewed');
+    logger.warn({ sandboxID: id, reason: messageOf(error) }, 'the claim on a sandbox could not be renewed: another gateway takes over when it lapses');
     return false;
   }
 }
 
-/** Whether the gateway `owner` still has the claim that it had on `sandbox`, in the same phase of the same attempt. */
+/** Returns whether the gateway `owner` still has the claim that it had on `sandbox`, in the same phase of the same attempt. */
 export function isSameAttempt(current: Sandbox, sandbox: Sandbox, owner: string): boolean {
   return (
     current.claim?.owner === owner &&

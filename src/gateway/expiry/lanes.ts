@@ -3,25 +3,25 @@ import { isFair } from '../access/shares.ts';
 /** A sandbox that is waiting for its expiry. */
 export interface Waiting {
   readonly id: string;
-  /** The machine that it is on, if known. */
+  /** The machine that the sandbox runs on, as far as it is known. */
   readonly host: string;
-  /** The client that it belongs to; null: the platform. */
+  /** The client that owns the sandbox; null if the platform does. */
   readonly owner: string | null;
-  /** The number of expiries that have failed in a row; if any, the sandbox is probably dead. */
+  /** So many expiries in a row have failed. If there are any, the sandbox is probably dead. */
   readonly failures: number;
 }
 
 export interface LaneLimits {
-  /** The most concurrent expiries. */
+  /** At most this many expiries run at the same time. */
   readonly maxExpiries: number;
-  /** The most of them on one host. */
+  /** At most this many of them run on one host. */
   readonly maxExpiriesPerHost: number;
 }
 
-/** Sandboxes whose last expiry failed get one in this many of all places, and of those of a host. */
+/** Sandboxes whose last expiry failed may use the places divided by this number, in all and on each host. */
 const FAILED_PART = 4;
 
-/** Limits the concurrent expiries of one gateway, so that dead hosts and sandboxes, and their owners, do not delay the others. */
+/** Limits the concurrent expiries of one gateway, so that dead hosts and sandboxes and their owners do not delay others. */
 export class ExpiryLanes {
   readonly #limits: LaneLimits;
   readonly #taken = new Map<string, Waiting>();
@@ -62,7 +62,7 @@ export class ExpiryLanes {
     );
   }
 
-  /** Whether one more may have one of `most` places, which are those that `isOne` tells. */
+  /** Returns whether `owner` may have one more of `most` places. `isOne` says which taken places count among them. */
   #hasRoom({ owner }: Waiting, most: number, isOne: (taken: Waiting) => boolean): boolean {
     let [taken, own] = [0, 0];
     for (const each of this.#taken.values()) {

@@ -4,51 +4,63 @@ import type { Addresses } from '../access/addresses.ts';
 import type { Machine } from '../leases/creation.ts';
 import { DAEMON_PORT } from '../leases/sandbox.ts';
 
-/** What a create hook answers. */
+/** The answer of a create hook that has made a machine. */
 export interface MachineAnswer {
   readonly machine: Machine;
-  /** More members for `POST /init` of the daemon. */
+  /** These members are added to `POST /init` of the daemon. */
   readonly init: { readonly envVars?: object; readonly [more: string]: unknown };
 }
 
-type Check = (value: unknown) => boolean;
-const isText =
-  (form: RegExp): Check =>
-  (value) =>
-    typeof value === 'string' && form.test(value);
-const isWhole =
-  (most: number): Check =>
-  (value) =>
+interface Check {
+  readonly wanted: string;
+  accepts(value: unknown): boolean;
+}
+
+function textOf(form: RegExp, wanted: string): Check {
+  return { wanted, accepts: (value) => typeof value === 'string' && form.test(value) };
+}
+
+function wholeUpTo(most: number): Check {
+  const accepts = (value: unknown) =>
     Number.isSafeInteger(value) && Number(value) >= 1 && Number(value) <= most;
-const isSize = isWhole(2 ** 31 - 1);
+  return { wanted: `a whole number from 1 to ${most}`, accepts };
+}
+
+const SIZE = wholeUpTo(2 ** 31 - 1);
+
 function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** The members of an answer, as those of a registration. */
+/** The members of an answer have the same forms as those of a registration. */
 const MEMBERS: Readonly<Record<string, Check>> = {
-  address: isText(/^[A-Za-z0-9._:-]{1,253}$/),
-  port: isWhole(65535),
-  envdAccessToken: isText(/^[\x20-\x7e\x80-\u{10ffff}]+$/u),
-  envdVersion: isText(/^\d+\.\d+\.\d+$/),
-  host: isText(/^.{1,253}$/s),
-  alias: isText(/^.{1,256}$/s),
-  cpuCount: isSize,
-  memoryMB: isSize,
-  diskSizeMB: isSize,
-  init: (value) => isObject(value) && isObject(value.envVars ?? {}),
+  address: textOf(/^[A-Za-z0-9._:-]{1,253}$/, 'a host name or an IP address'),
+  port: wholeUpTo(65535),
+  envdAccessToken: textOf(/^[\x20-\x7e\x80-\u{10ffff}]+$/u, 'text without control characters'),
+  envdVersion: textOf(/^\d+\.\d+\.\d+$/, 'a version such as 1.2.3'),
+  host: textOf(/^.{1,253}$/s, 'text of 1 to 253 characters'),
+  alias: textOf(/^.{1,256}$/s, 'text of 1 to 256 characters'),
+  cpuCount: SIZE,
+  memoryMB: SIZE,
+  diskSizeMB: SIZE,
+  init: {
+    wanted: 'an object, whose envVars are an object too',
+    accepts: (value) => isObject(value) && isObject(value.envVars ?? {}),
+  },
 };
 
 /**
- * Reads the answer of a create hook: `{"address": …}`, or `{"error": TEXT, "code": 400 to 499}`, which is thrown as it is for the client.
- * Throws `failed_precondition` when it is neither.
- * @param token for a machine whose hook names none
+ * Reads the answer of a create hook. `{"address": …}` describes a machine. `{"error": TEXT, "code": 400 to 499}` is a
+ * refusal, which is thrown as an `HttpError` for the client. Throws `failed_precondition` for anything else, and
+ * `invalid_argument` for an address that is not allowed.
+ * @param token the token of a machine whose hook names none
  */
 export function readMachine(text: string, token: string, addresses: Pick<Addresses, 'admit'>): MachineAnswer {
   const answer = parseAnswer(text);
   if (typeof answer.error === 'string') throw refusalOf(answer.error, answer.code);
-  for (const [name, isRight] of Object.entries(MEMBERS))
-    if (answer[name] !== undefined && !isRight(answer[name])) throw malformed(`member ${name} is malformed`);
+  for (const [name, { wanted, accepts }] of Object.entries(MEMBERS))
+    if (answer[name] !== undefined && !accepts(answer[name]))
+      throw malformed(`member ${name} must be ${wanted}`);
   if (answer.address === undefined) throw malformed('member address is missing');
   const known = ['host', 'alias', 'cpuCount', 'memoryMB', 'diskSizeMB'] as const;
   const described = Object.fromEntries(
@@ -69,9 +81,9 @@ function parseAnswer(text: string): Readonly<Record<string, unknown>> {
     const answer: unknown = JSON.parse(text);
     if (isObject(answer)) return answer;
   } catch {
-    // The error below quotes what came instead of JSON.
+    // The error below quotes the text that is not JSON.
   }
-  throw malformed(`it is no JSON object: '${text.slice(0, 200)}'`);
+  throw malformed(`it is not a JSON object: '${text.slice(0, 200)}'`);
 }
 
 function refusalOf(message: string, code: unknown): HttpError {
@@ -80,5 +92,5 @@ function refusalOf(message: string, code: unknown): HttpError {
 }
 
 function malformed(reason: string): EnvdError {
-  return new EnvdError('failed_precondition', `the answer of the create hook is not usable: ${reason}`);
+  return new EnvdError('failed_precondition', `the answer of the create hook cannot be used: ${reason}`);
 }

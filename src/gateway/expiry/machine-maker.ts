@@ -9,36 +9,39 @@ import type { Sandbox } from '../leases/sandbox.ts';
 import { init } from './guest.ts';
 import { type MachineAnswer, readMachine } from './machine-answer.ts';
 
-/** How long the daemon of a new machine may take to answer, in ms: longer than a machine takes to boot. */
+/** The daemon of a new machine must answer within this time, in ms. It is longer than a machine takes to boot. */
 const BOOT_MS = 60_000;
 const RETRY_MS = 50;
 const TOKEN_BYTES = 32;
 
-/** What a client wants of a new sandbox. It is not recorded, because variables are secrets. */
+/** The wishes of a client for a new sandbox. They are not recorded, because the variables may be secrets. */
 export interface WantedMachine {
   /** The time to live, in seconds. */
   readonly seconds: number;
   readonly envVars: Readonly<Record<string, string>>;
-  /** The rest of what it has sent, for the hook. */
+  /** The rest of the client's body, for the hook. */
   readonly asked: object;
 }
 
-/** The next record. Null: it was removed; undefined: the claim is lost, and this gateway stops working on the sandbox. */
+/**
+ * The next record. It is null if the record was removed, and undefined if the claim is lost, so that this gateway must stop.
+ */
 export type NextRecord = Sandbox | null | undefined;
+/** A pure function from a record and the time (Unix ms) to the next record, or to null to remove it. */
 export type Transition = (current: Sandbox, now: number) => Sandbox | null;
-/** Records what a transition makes of a record. */
+/** Records the result of a transition, and returns it. */
 type RecordChange = (transition: Transition) => Promise<NextRecord>;
 
 interface Order extends WantedMachine {
-  /** Why it has failed. */
+  /** The reason of the failure, if the order has failed. */
   error?: unknown;
 }
 
-/** Makes the machines of sandboxes that clients of this gateway wait for. */
+/** Makes the machines of new sandboxes, for which clients of this gateway wait. */
 export class MachineMaker {
   readonly #hook: Hook | null;
   readonly #addresses: Addresses;
-  /** By the id of the sandbox. */
+  /** The keys are ids of sandboxes. */
   readonly #orders = new Map<string, Order>();
 
   constructor(hook: Hook | null, addresses: Addresses) {
@@ -46,12 +49,15 @@ export class MachineMaker {
     this.#addresses = addresses;
   }
 
-  /** Whether there is a hook that makes machines. */
+  /** True if a hook makes machines. */
   get isOn(): boolean {
     return this.#hook !== null;
   }
 
-  /** Takes an order, which is fulfilled when `work` has ended. Returns why that has failed; undefined when it has not. */
+  /**
+   * Keeps an order while `work` fulfills it. Returns the error if that failed, otherwise undefined. Throws what `work`
+   * throws.
+   */
   async order(id: string, wanted: WantedMachine, work: () => Promise<void>): Promise<unknown> {
     const order: Order = { ...wanted };
     this.#orders.set(id, order);
@@ -64,8 +70,9 @@ export class MachineMaker {
   }
 
   /**
-   * Has the hook make the machine of a sandbox, and gives its daemon the token. Returns the last record; throws when it failed, `aborted`
-   * for a sandbox that another gateway has begun to create, whose client has gone with it.
+   * Calls the hook to make the machine of a sandbox, and gives its daemon the token. Returns the last record. Throws the
+   * error of the hook, of its answer or of the daemon. Throws `aborted` if another gateway began the creation, because the
+   * client is gone with that gateway.
    */
   async fulfill(sandbox: Sandbox, record: RecordChange, signal: AbortSignal): Promise<NextRecord> {
     const order = this.#orders.get(sandbox.id);
@@ -86,13 +93,13 @@ export class MachineMaker {
     }
   }
 
-  /** Waits for the hook, which may still run, because no other hook of the sandbox may run beside it. Throws `aborted` then. */
+  /** Waits for the hook, because no other hook of the sandbox may run at the same time. Then throws `aborted`. */
   async #abandon(sandbox: Sandbox, record: RecordChange, signal: AbortSignal): Promise<never> {
     const { machine } = await this.#make(sandbox, { seconds: 0, asked: {} }, signal);
     await record((current, now) => placeMachine(current, machine, now));
     throw new EnvdError(
       'aborted',
-      'the gateway that was about to create the sandbox is gone, and its client with it',
+      'the gateway that began to create the sandbox has stopped, so no client waits for it',
     );
   }
 
@@ -106,7 +113,7 @@ export class MachineMaker {
     return readMachine(answer ?? '', randomBytes(TOKEN_BYTES).toString('hex'), this.#addresses);
   }
 
-  /** Tries until the daemon has booted. */
+  /** Calls `/init` until the daemon has booted. Throws `unavailable` if it does not answer within `BOOT_MS`. */
   async #initialize({ address: name, port, accessToken }: Sandbox, settings: object, signal: AbortSignal) {
     const end = monotonicMs() + BOOT_MS;
     for (;;) {
@@ -119,7 +126,7 @@ export class MachineMaker {
         const isBooting = error instanceof EnvdError && error.kind === 'unavailable';
         if (signal.aborted || !isBooting) throw error;
         if (monotonicMs() > end) {
-          const message = `the daemon has not answered for ${BOOT_MS / 1000} s: ${messageOf(error)}`;
+          const message = `the new machine was not ready within ${BOOT_MS / 1000} s: ${messageOf(error)}`;
           throw new EnvdError('unavailable', message, { cause: error });
         }
         await delay(RETRY_MS, undefined, { signal });

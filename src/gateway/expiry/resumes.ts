@@ -8,11 +8,11 @@ import type { ReadRecord, Registry } from '../registry/registry.ts';
 import type { Scheduler } from './scheduler.ts';
 
 export interface ResumeLimits {
-  /** How long a request waits, in seconds. */
+  /** A request waits for a resume for at most this time, in seconds. */
   readonly resumeWait: number;
-  /** The most requests that may wait, for all sandboxes together. */
+  /** At most this many requests may wait, for all sandboxes together. */
   readonly maxWaiting: number;
-  /** The most sandboxes that this gateway resumes concurrently. */
+  /** This gateway resumes at most this many sandboxes at the same time. */
   readonly maxResumes: number;
 }
 
@@ -21,7 +21,7 @@ export interface ResumeParts extends ResumeLimits {
   readonly scheduler: Pick<Scheduler, 'work'>;
   /** Identifies this run of this gateway. */
   readonly owner: string;
-  /** Whether there is a hook that resumes. */
+  /** True if a hook resumes sandboxes. */
   readonly isOn: boolean;
 }
 
@@ -32,13 +32,13 @@ interface Shared {
   waiting: number;
 }
 
-/** Resumes paused sandboxes by the hook when requests need them: once, however many requests wait. */
+/** Calls the hook to resume paused sandboxes when requests need them. It is called once, however many requests wait. */
 export class Resumes {
   readonly #parts: ResumeParts;
   readonly #shared = new Map<string, Shared>();
-  /** Sandboxes that this gateway is resuming, and their owners. */
+  /** The keys are ids of the sandboxes that this gateway is resuming, and the values their owners. */
   readonly #begun = new Map<string, string | null>();
-  /** How many requests wait, by the owner of the sandbox, or by the sandbox where it has none. */
+  /** The numbers of waiting requests. The keys are owners of sandboxes, or ids of sandboxes that have no owner. */
   readonly #waiting = new Map<string, number>();
 
   constructor(parts: ResumeParts) {
@@ -49,14 +49,14 @@ export class Resumes {
     return this.#parts.isOn;
   }
 
-  /** Whether a request waits for this sandbox, which is not running. */
+  /** Returns whether a request must wait for this sandbox, which is not running. */
   isFor(sandbox: Sandbox): boolean {
     return this.isOn && sandbox.autoResume !== false && isResumable(sandbox);
   }
 
   /**
-   * Resolves with the record of a sandbox once it runs. Throws an error with status 502 when it cannot be resumed, 503
-   * beyond a limit, 504 when it takes too long, and the reason of `signal` when that aborts.
+   * Resolves with the record of a sandbox when it runs. Throws an error with the status 502 when it cannot be resumed, 503
+   * when a limit is reached, and 504 when the resume takes too long. Throws the reason of `signal` when that aborts.
    */
   async run({ id, owner }: Pick<Sandbox, 'id' | 'owner'>, signal: AbortSignal): Promise<Sandbox> {
     const { maxWaiting, resumeWait } = this.#parts;
@@ -64,7 +64,7 @@ export class Resumes {
     const own = this.#waiting.get(party) ?? 0;
     const all = [...this.#waiting.values()].reduce((sum, count) => sum + count, 0);
     if (!isFair(own, all, maxWaiting)) {
-      const message = `${all} requests wait for sandboxes to be resumed, ${own} of them for '${party}', the most that may: try again later`;
+      const message = `too many requests wait for paused sandboxes (--max-waiting): ${all} in all, ${own} for '${party}': try again later`;
       throw new HttpError(503, message);
     }
     const shared = this.#shared.get(id) ?? this.#share(id);
@@ -80,7 +80,7 @@ export class Resumes {
       else this.#waiting.delete(party);
       if (--shared.waiting === 0) shared.stop.abort();
     }
-    throw new HttpError(504, `sandbox '${id}' is paused, and does not run again within ${resumeWait} s`);
+    throw new HttpError(504, `sandbox '${id}' is paused and was not resumed within ${resumeWait} s: try again later`);
   }
 
   #share(id: string): Shared {
@@ -97,12 +97,12 @@ export class Resumes {
     return shared;
   }
 
-  /** Undefined: it is not running yet. */
+  /** Returns the record if the sandbox runs, and undefined if it does not run yet. Begins the resume of a paused one. */
   async #look(id: string, { sandbox, now }: ReadRecord): Promise<Sandbox | undefined> {
     if (!sandbox) throw new HttpError(502, `sandbox '${id}' is not known`);
     if (isReachable(sandbox, now)) return sandbox;
     const { phase, failures, retryAt, deadline } = sandbox;
-    // A sandbox that cannot be frozen or thawed would keep every request waiting in vain.
+    // A sandbox that cannot be frozen or thawed would let every request wait in vain.
     const isStuck = failures > 0 && deadline <= now && phase !== 'paused' && phase !== 'resuming';
     if (!isResumable(sandbox) || isStuck) throw new HttpError(502, `sandbox '${id}' has expired`);
     if (phase !== 'paused') return undefined;
@@ -110,7 +110,7 @@ export class Resumes {
       const seconds = Math.ceil((retryAt - now) / 1000);
       throw new HttpError(
         502,
-        `sandbox '${id}' could not be resumed: it is tried again in ${seconds} s or later`,
+        `sandbox '${id}' could not be resumed: try again in ${seconds} s`,
       );
     }
     await this.#begin(id, sandbox.owner ?? null);
@@ -119,11 +119,11 @@ export class Resumes {
 
   async #begin(id: string, owner: string | null): Promise<void> {
     const { scheduler, maxResumes } = this.#parts;
-    // The requests that began it may have gone.
+    // This gateway may still be resuming the sandbox although the requests that began it are gone.
     if (this.#begun.has(id)) return;
     const own = owner === null ? 0 : [...this.#begun.values()].filter((each) => each === owner).length;
     if (!isFair(own, this.#begun.size, maxResumes)) {
-      const message = `${this.#begun.size} sandboxes are being resumed, the most that may: try again later`;
+      const message = `too many sandboxes are being resumed (--max-resumes): ${this.#begun.size}: try again later`;
       throw new HttpError(503, message);
     }
     this.#begun.set(id, owner);
@@ -138,7 +138,7 @@ export class Resumes {
     }
   }
 
-  /** Null: another gateway was quicker, or there is nothing left to resume. */
+  /** Returns null if another gateway was quicker, or if the sandbox is no longer paused. */
   async #claim(id: string): Promise<Sandbox | null> {
     let isClaimed = false;
     const sandbox = await this.#parts.registry.change(id, (current, now) => {

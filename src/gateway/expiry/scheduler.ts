@@ -9,10 +9,13 @@ import type { Expiration } from './expiration.ts';
 import { HeldLease } from './held-lease.ts';
 import { ExpiryLanes, type LaneLimits, type Waiting } from './lanes.ts';
 
-/** How many waiting sandboxes are read in a poll, and the time until the next are when there are more, in ms. */
+/** A poll reads at most this many sandboxes that are due. */
 const PAGE = 256;
+/** If more are due, the next page is read after this time, in ms. */
 const NEXT_PAGE_MS = 20;
-/** The bounds of the time between two polls of the registry, in ms. Other gateways may change it without notice. */
+/**
+ * The time between two polls of the registry has these bounds, in ms. Other gateways may change the registry without notice.
+ */
 const LONGEST_WAIT_MS = 500;
 const SHORTEST_WAIT_MS = 5;
 
@@ -21,12 +24,12 @@ export interface SchedulerParts extends LaneLimits {
   readonly expiration: Expiration;
   /** Identifies this run of this gateway. */
   readonly owner: string;
-  /** How long paused sandboxes are remembered, in ms; null: for ever. */
+  /** A paused sandbox is forgotten after this time, in ms; null means never. */
   readonly keptMs: number | null;
   readonly logger: Logger;
 }
 
-/** Polls the registry for sandboxes that are due, claims them, and hands them to `Expiration`. */
+/** Polls the registry for sandboxes that are due, claims them, and gives them to `Expiration`. */
 export class Scheduler {
   readonly #registry: Registry;
   readonly #expiration: Expiration;
@@ -36,7 +39,7 @@ export class Scheduler {
   readonly #lanes: ExpiryLanes;
   readonly #inFlight = new Map<string, Promise<void>>();
   readonly #stop = new AbortController();
-  /** How many that wait come before the next page. */
+  /** The next page begins behind so many sandboxes that are due. */
   #offset = 0;
   #wake = () => {};
   #loop: Promise<unknown> = Promise.resolve();
@@ -54,12 +57,12 @@ export class Scheduler {
     this.#loop = Promise.all([this.#run(), this.#dateEndless()]);
   }
 
-  /** Polls at once: a record has changed. */
+  /** Polls at once, because a record has changed. */
   wake(): void {
     this.#wake();
   }
 
-  /** Claims nothing more, and leaves what is in flight in its recorded phase, for the next gateway. */
+  /** Claims no more sandboxes. Work in flight stops in its recorded phase, from which the next gateway continues. */
   async stop(): Promise<void> {
     this.#stop.abort();
     this.#wake();
@@ -72,30 +75,30 @@ export class Scheduler {
       if (this.#keptMs !== null) await this.#registry.dateEndless(this.#keptMs, this.#stop.signal);
     } catch (error) {
       const reason = messageOf(error);
-      this.#logger.warn({ reason }, 'some paused sandboxes are kept for ever until the next start');
+      this.#logger.warn({ reason }, 'some paused sandboxes got no time after which they are forgotten: the next start tries again');
     }
   }
 
   async #run(): Promise<void> {
     while (!this.#stop.signal.aborted) {
-      // The promise is there before the poll, so that a change during the poll is not missed.
+      // The promise is created before the poll, so that a change during the poll is not missed.
       const woken = new Promise<void>((resolve) => {
         this.#wake = resolve;
       });
       const waitMs = Math.min(Math.max(await this.#poll(), SHORTEST_WAIT_MS), LONGEST_WAIT_MS);
       const timer = setTimeout(() => this.#wake(), waitMs);
-      // However many records change, other work comes between two polls.
+      // A pause between two polls leaves time for other work, however many records change.
       await Promise.all([woken, delay(SHORTEST_WAIT_MS)]);
       clearTimeout(timer);
     }
   }
 
-  /** Claims what is due; returns the time until more will be, in ms. */
+  /** Claims sandboxes that are due. Returns the time until more are due, in ms. */
   async #poll(): Promise<number> {
     if (this.#lanes.isFull) return LONGEST_WAIT_MS;
     try {
       const { waiting, nextInMs } = await this.#waiting();
-      // Sandboxes whose last expiry failed are probably dead.
+      // Sandboxes whose last expiry failed come last, because they are probably dead.
       const [healthy, failed] = [waiting.filter(isHealthy), waiting.filter((each) => !isHealthy(each))];
       const admitted = [...healthy, ...failed].filter((each) => this.#lanes.take(each));
       await Promise.all(admitted.map(({ id }) => this.#claim(id)));
@@ -103,13 +106,16 @@ export class Scheduler {
     } catch (error) {
       this.#logger.warn(
         { reason: messageOf(error) },
-        'the registry could not be asked for expired sandboxes',
+        'the expired sandboxes could not be read from the registry: the next poll tries again',
       );
       return LONGEST_WAIT_MS;
     }
   }
 
-  /** A page of the sandboxes that are due. All have their turn, not only the first ones, whose hosts may have no free place. */
+  /**
+   * Returns a page of the sandboxes that are due. Each poll reads the next page, because the hosts of the first one may have
+   * no free place.
+   */
   async #waiting(): Promise<{ readonly waiting: readonly Waiting[]; readonly nextInMs: number }> {
     const { sandboxes, nextInMs } = await this.#registry.due(PAGE, this.#offset);
     const isLast = sandboxes.length < PAGE;
@@ -136,21 +142,21 @@ export class Scheduler {
     });
     if (claimed && sandbox) void this.work(sandbox, since);
     else if (sandbox === null)
-      this.#logger.info({ sandboxID: id }, 'forgotten: it has been paused for too long');
+      this.#logger.info({ sandboxID: id }, 'a sandbox was forgotten, because it was paused for longer than --keep-paused');
   }
 
   /**
-   * Works on a sandbox that this gateway has claimed, until it gives it up. One that did not come from a lane takes no
-   * place in them. `since`: when it asked for the claim, by `monotonicMs()`.
+   * Works on a sandbox that this gateway has claimed, until it releases the claim. A sandbox that took no place in the lanes
+   * needs none. `since` is the time at which the gateway asked for the claim, by `monotonicMs()`.
    */
   work(sandbox: Sandbox, since: number): Promise<void> {
     if (this.#stop.signal.aborted) return Promise.resolve();
     const { id } = sandbox;
     const work = this.#expiration
       .run(sandbox, new HeldLease(since, this.#stop.signal))
-      .catch((error: unknown) => this.#logger.error({ err: error, sandboxID: id }, 'an expiry was aborted'))
+      .catch((error: unknown) => this.#logger.error({ err: error, sandboxID: id }, 'unexpected error: the work on a sandbox has ended, please report it'))
       .finally(() => {
-        // Later work may have begun since this one recorded its end.
+        // Other work on the sandbox may have begun since this work recorded its end.
         if (this.#inFlight.get(id) === work) this.#inFlight.delete(id);
         this.#lanes.release(id);
         this.wake();

@@ -9,12 +9,15 @@ import { makePrivateDirectory } from '../../base/program/make-directory.ts';
 import { ANSWER_LIMIT, type Hook, type HookRequest } from './hook.ts';
 
 const RUN_ONCE = fileURLToPath(new URL('run-once.sh', import.meta.url));
-/** How long the directory of a run is kept, in ms: longer than any gateway could work on its expiry. */
+/** The directory of a run is kept for this time, in ms, because no gateway works on one attempt for longer. */
 const KEPT_MS = 24 * 3600 * 1000;
-/** The same of a run that has succeeded, which is recorded soon: longer than a gateway that is late could still begin it. */
+/**
+ * The directory of a successful run is kept for this time, in ms. Its success is in the record by then, so that no late gateway
+ * begins the run again.
+ */
 const DONE_KEPT_MS = 60_000;
 const CLEAN_UP_MS = 3600 * 1000;
-/** How much of the output of a failed run is quoted, in bytes. */
+/** An error quotes this much of the output of a failed run, in bytes. */
 const QUOTED = 500;
 
 export interface CommandHookOptions {
@@ -25,8 +28,8 @@ export interface CommandHookOptions {
 }
 
 /**
- * A hook that is a shell command. It runs once per attempt, in a directory of its own, and outlives the gateway: a
- * gateway that takes over waits for the same run.
+ * A hook that is a shell command. The command runs once per attempt, in a directory of its own, and it outlives the gateway, so
+ * that a gateway that takes over can wait for the same run.
  */
 export class CommandHook implements Hook {
   readonly #options: CommandHookOptions;
@@ -36,21 +39,21 @@ export class CommandHook implements Hook {
     this.#options = options;
   }
 
-  /** Throws when the directory cannot be made, or cannot be restricted to its owner. */
+  /** Throws when the directory cannot be made or cannot be restricted to its owner. */
   static async open(options: CommandHookOptions): Promise<CommandHook> {
     await makePrivateDirectory(options.directory);
     await restrict(options.directory);
     return new CommandHook(options);
   }
 
-  /** Removes the directories of old runs, at most once an hour. */
+  /** Removes the directories of old runs, but not more often than once an hour. */
   async #cleanUp(): Promise<void> {
     if (Date.now() - this.#cleanedUpAt < CLEAN_UP_MS) return;
     this.#cleanedUpAt = Date.now();
     const { directory } = this.#options;
     for (const name of await readdir(directory)) {
       const path = join(directory, name);
-      // Another gateway of this host may have removed it meanwhile.
+      // Another gateway of this host may have removed the directory meanwhile.
       const { mtimeMs } = await stat(path).catch(() => ({ mtimeMs: Number.POSITIVE_INFINITY }));
       if (Date.now() - mtimeMs > KEPT_MS) await rm(path, { recursive: true, force: true });
     }
@@ -60,7 +63,7 @@ export class CommandHook implements Hook {
     await this.#cleanUp();
     const directory = join(this.#options.directory, request.expiryID);
     await mkdir(directory, { recursive: true, mode: 0o700 });
-    // The file is replaced by a rename, because a run that has begun may be reading it.
+    // A rename replaces the file, because a run that has begun may be reading it.
     const written = join(directory, `request-${randomUUID()}`);
     await writeFile(written, `${JSON.stringify(request)}\n`, { mode: 0o600 });
     await rename(written, join(directory, 'request.json'));
@@ -71,14 +74,14 @@ export class CommandHook implements Hook {
         () => void rm(directory, { recursive: true, force: true }).catch(() => {}),
         DONE_KEPT_MS,
       ).unref();
-      // The lines before the last one are for whoever looks at the run.
+      // Only the last line is the answer, so that a command may also print what helps its operator.
       return answer.split('\n').at(-1) ?? '';
     }
     const output = await tail(join(directory, 'output'), QUOTED);
     throw new EnvdError('failed_precondition', `the hook failed (${describe(code)}): ${output}`);
   }
 
-  /** Returns the exit code; null when the command took too long. */
+  /** Returns the exit code, or null if the command exceeded its time limit and was killed. */
   #runOnce(directory: string, request: HookRequest, signal: AbortSignal): Promise<number | null> {
     const { command, limitMs, path } = this.#options;
     const child = spawn('sh', [RUN_ONCE, directory, command], {
@@ -96,7 +99,7 @@ export class CommandHook implements Hook {
     child.unref();
     const { promise, resolve, reject } = Promise.withResolvers<number | null>();
     const stopWaiting = () =>
-      reject(new EnvdError('aborted', 'the gateway stops waiting for the hook, which goes on'));
+      reject(new EnvdError('aborted', 'the gateway no longer waits for the hook, which continues to run'));
     const forget = onAbort(signal, stopWaiting);
     child.once('error', reject);
     child.once('exit', (code) => resolve(code ?? 128));
@@ -104,17 +107,17 @@ export class CommandHook implements Hook {
   }
 }
 
-/** Sets the mode of a directory to 0700. Throws `invalid_argument` for one that all users share (sticky), such as /tmp. */
+/** Sets the mode of a directory to 0700. Throws `invalid_argument` for a directory that all users share, such as /tmp. */
 async function restrict(directory: string): Promise<void> {
   const { mode } = await stat(directory);
   if ((mode & 0o1000) !== 0) {
-    const message = `the hook directory '${directory}' is shared (sticky): name a directory of the gateway's own`;
+    const message = `the hook directory '${directory}' is shared by all users (sticky bit): set --hook-directory to another one`;
     throw new EnvdError('invalid_argument', message);
   }
   if ((mode & 0o077) !== 0) await chmod(directory, 0o700);
 }
 
-/** Kills the process group of a run, and that of the process that waits for it. */
+/** Kills the process group of a run, and the group of the process that waits for the run. */
 async function killRun(directory: string, waiting: number | undefined): Promise<void> {
   const started = Number(await readFile(join(directory, 'started'), 'utf8').catch(() => ''));
   for (const group of new Set([started, waiting ?? 0])) {
@@ -127,8 +130,8 @@ async function killRun(directory: string, waiting: number | undefined): Promise<
 }
 
 function describe(code: number | null): string {
-  if (code === null) return 'it took too long';
-  return code === 124 ? 'it was interrupted' : `exit code ${code}`;
+  if (code === null) return 'it took longer than --hook-timeout and was killed';
+  return code === 124 ? 'it was killed before it ended' : `exit code ${code}`;
 }
 
 async function tail(path: string, length: number): Promise<string> {

@@ -5,24 +5,27 @@ import { EnvdError, messageOf } from '../../base/errors.ts';
 import { expiryId, type Outcome, outcomeOf, type Sandbox } from '../leases/sandbox.ts';
 import type { Signer } from './signer.ts';
 
-/** How much of the body of a refusal is read and quoted, in bytes. */
+/** An error quotes this much of the body of a refusal, in bytes; the rest is not read. */
 const QUOTED = 500;
-/** The most bytes of an answer to `create`. */
+/** An answer to `create` may have this many bytes. */
 export const ANSWER_LIMIT = 16 * 1024;
 
-/** Why a hook is called: a sandbox has expired or is to be paused, is to be removed, is needed again, or is to be made. */
+/**
+ * The reason for a call of a hook: a sandbox has expired or must be paused (`expire`), must be removed, is needed again, or
+ * must be made.
+ */
 export type HookEvent = 'expire' | 'kill' | 'resume' | 'create';
 
-/** The operator's way to make, pause, remove or resume the machine of a sandbox. */
+/** Makes, pauses, removes or resumes the machine of a sandbox, in a way that the operator has configured. */
 export interface Hook {
   /**
-   * Returns what the hook answers to `create`, and an empty text for other events. Throws when the hook failed. `signal` ends the wait,
-   * not the hook.
+   * Returns the answer of the hook to `create`, and an empty text for other events. Throws `failed_precondition` when the hook
+   * failed, and `unavailable` when it did not answer. `signal` ends the wait, not the hook.
    */
   run(request: HookRequest, signal: AbortSignal): Promise<string>;
 }
 
-/** The hooks of a gateway; null: not configured. */
+/** The hooks of a gateway. A hook that is not configured is null. */
 export interface Hooks {
   readonly expire: Hook | null;
   readonly kill: Hook | null;
@@ -30,18 +33,21 @@ export interface Hooks {
   readonly create: Hook | null;
 }
 
-/** The JSON that a hook gets. */
+/** A hook gets this as JSON (docs/gateway.md). */
 export interface HookRequest {
   readonly event: HookEvent;
-  /** The same for every call of one attempt, so that a receiver can recognize repetitions. */
+  /** All calls of one attempt have the same id, so that a receiver can recognize repetitions. */
   readonly expiryID: string;
   readonly sandboxID: string;
-  /** What is to be done. */
+  /** The hook must bring the machine into this state. */
   readonly outcome: Outcome | 'resume' | 'create';
   readonly [more: string]: unknown;
 }
 
-/** The JSON of a hook that makes a machine. `asked` is what the client has sent, without its variables. */
+/**
+ * Returns the request to a hook that makes a machine. `asked` is the body of the client without its variables, which are
+ * secrets.
+ */
 export function createRequest(sandbox: Sandbox, seconds: number, asked: object): HookRequest {
   const { id, templateID, metadata, owner } = sandbox;
   return {
@@ -58,6 +64,7 @@ export function createRequest(sandbox: Sandbox, seconds: number, asked: object):
   };
 }
 
+/** Returns the request to a hook that pauses, removes or resumes a machine. */
 export function hookRequest(event: Exclude<HookEvent, 'create'>, sandbox: Sandbox) {
   const { id, address, port, metadata, deadline, failures, observed } = sandbox;
   return {
@@ -80,7 +87,7 @@ function wantedOutcome(event: HookEvent, sandbox: Sandbox): Outcome | 'resume' {
   return event === 'kill' ? 'remove' : outcomeOf(sandbox);
 }
 
-/** A hook behind a URL. It may be called twice for one attempt, with the same `Idempotency-Key`. */
+/** A hook at a URL. It may be called twice for one attempt, with the same `Idempotency-Key`. */
 export class UrlHook implements Hook {
   readonly #url: string;
   readonly #limitMs: number;
@@ -92,7 +99,7 @@ export class UrlHook implements Hook {
     this.#signer = signer;
   }
 
-  /** A request whose response was lost is sent once more: otherwise nobody knows what became of the machine. */
+  /** Sends a request a second time if its response was lost, because only the hook knows what happened to the machine. */
   async run(request: HookRequest, signal: AbortSignal): Promise<string> {
     const limited = AbortSignal.any([signal, AbortSignal.timeout(this.#limitMs)]);
     const response = await this.#post(request, limited)
@@ -109,7 +116,7 @@ export class UrlHook implements Hook {
     throw new EnvdError('failed_precondition', `the hook answered ${status}: ${text}`);
   }
 
-  /** Sends without `fetch`, because that gives up after 300 s, though the hook still runs. */
+  /** Does not use `fetch`, which gives up after 300 s although the hook may run for longer. */
   async #post(request: HookRequest, signal: AbortSignal): Promise<IncomingMessage> {
     const body = JSON.stringify(request);
     const send = this.#url.startsWith('https:') ? httpsRequest : httpRequest;
@@ -118,7 +125,7 @@ export class UrlHook implements Hook {
       agent: false,
       headers: {
         'content-type': 'application/json',
-        // A server may refuse whatever follows a request that ends its connection, also before it has answered that one.
+        // With `close`, some servers refuse data that follows the request, even before they have answered it.
         connection: 'keep-alive',
         'content-length': Buffer.byteLength(body),
         'idempotency-key': request.expiryID,
@@ -126,7 +133,7 @@ export class UrlHook implements Hook {
       },
       signal,
     });
-    // The connection may also fail behind the answer, when nobody waits for it any more.
+    // The connection may also fail after the answer. Without a listener that error would be uncaught.
     outgoing.on('error', () => {});
     const answered = once(outgoing, 'response', { signal });
     outgoing.end(body);
@@ -135,7 +142,7 @@ export class UrlHook implements Hook {
   }
 }
 
-/** Reads the part of a body that is quoted, and cancels the rest. */
+/** Returns the first `limit` bytes of a body as text, and cancels the rest. */
 async function beginning(body: AsyncIterable<Uint8Array>, limit: number): Promise<string> {
   let bytes = Buffer.alloc(0);
   for await (const piece of body) {

@@ -1,27 +1,27 @@
 import { createHmac } from 'node:crypto';
 
-/** A secret as Standard Webhooks writes it: 24 to 64 bytes in base64. */
+/** Standard Webhooks writes a secret as `whsec_` and 24 to 64 bytes in base64. */
 const SECRET = /^whsec_([A-Za-z0-9+/]{32,88}={0,2})$/;
 
-/** The key of a secret; null when malformed. */
+/** Returns the bytes of a secret, or null if the text is malformed. */
 export function readSecret(text: string): Buffer | null {
   const key = Buffer.from(SECRET.exec(text)?.[1] ?? '', 'base64');
   return key.length >= 24 && key.length <= 64 ? key : null;
 }
 
 /**
- * Signs requests to hooks as Standard Webhooks specifies (github.com/standard-webhooks/standard-webhooks); most
- * languages have libraries for receivers.
+ * Signs requests to hooks as Standard Webhooks specifies (github.com/standard-webhooks/standard-webhooks), because receivers in
+ * most languages have a library for that.
  */
 export class Signer {
   readonly #keys: readonly Buffer[];
 
-  /** @param keys several during a rotation: receivers accept a signature by any of them */
+  /** @param keys during a rotation there are several, because receivers accept a signature by any of them */
   constructor(keys: readonly Buffer[]) {
     this.#keys = keys;
   }
 
-  /** The headers for a body that is sent now; none without a key. */
+  /** Returns the headers for a body that is sent now, or none if there is no key. */
   headersFor(id: string, body: string): Readonly<Record<string, string>> {
     if (this.#keys.length === 0) return {};
     const timestamp = String(Math.floor(Date.now() / 1000));

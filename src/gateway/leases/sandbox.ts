@@ -1,4 +1,4 @@
-/** The port by which clients address the daemon of any sandbox. */
+/** Clients address the daemon of any sandbox by this port. */
 export const DAEMON_PORT = 49983;
 
 /** The phases of a sandbox; `transitions.ts` lists the transitions. A removed sandbox has no record. */
@@ -8,23 +8,23 @@ export const PHASES = [
 ] as const;
 export type Phase = (typeof PHASES)[number];
 
-/** What happens to a sandbox that has expired, once the hook has succeeded. */
+/** A sandbox that has expired is paused or removed when the hook has succeeded. */
 export const OUTCOMES = ['pause', 'remove'] as const;
 export type Outcome = (typeof OUTCOMES)[number];
 
-/** What the daemon reported of its freeze and its collapse; null: the operation failed or was not called. */
+/** The daemon reported this about its freeze and its collapse. A member is null if the operation failed or was not called. */
 export interface ObservedFreeze {
   readonly freeze: Readonly<Record<string, unknown>> | null;
   readonly collapse: Readonly<Record<string, unknown>> | null;
 }
 
-/** The lease of one gateway on a sandbox. It lapses at `until` unless renewed (Unix ms, by the registry's clock). */
+/** The lease of one gateway on a sandbox. It lapses at `until` (Unix ms by the registry's clock) unless it is renewed. */
 export interface Claim {
   readonly owner: string;
   readonly until: number;
 }
 
-/** What published clients show of a sandbox; absent: the platform did not say. */
+/** Published clients show these members of a sandbox. A member is absent if the platform did not name it. */
 export interface Description {
   readonly templateID?: string;
   /** The name of the template. */
@@ -34,62 +34,62 @@ export interface Description {
   readonly diskSizeMB?: number;
 }
 
-/** What the platform says of a sandbox when it registers it. */
+/** The platform registers a sandbox with these members. */
 export interface Registration extends Description {
   readonly id: string;
   /** A host name or an IP address. */
   readonly address: string;
-  /** The address if it is an IP address, else null. */
+  /** The address, if it is an IP address, otherwise null. */
   readonly ip: string | null;
-  /** The machine that it runs on; absent: identified by the address. */
+  /** The machine that the sandbox runs on. If it is absent, the address identifies the machine. */
   readonly host?: string;
   /** The port of the daemon. */
   readonly port: number;
   readonly accessToken: string | null;
   readonly metadata: Readonly<Record<string, string>>;
-  /** The level of the daemon's interface, by which clients choose what to use. */
+  /** The version of the daemon's interface, by which clients choose which operations they use. */
   readonly envdVersion: string;
   readonly onExpiry: Outcome;
-  /** Whether a request resumes it when it is paused; absent: yes. */
+  /** If this is false, requests do not resume the sandbox when it is paused. */
   readonly autoResume?: boolean;
-  /** It expires after so many seconds without use; absent: only its deadline counts. */
+  /** The sandbox expires after so many seconds without use. If this is absent, only its deadline counts. */
   readonly idleTimeout?: number;
-  /** The client that may read and extend it; null: only the platform. */
+  /** This client may read and extend the sandbox. If it is null, only the platform may. */
   readonly owner: string | null;
 }
 
 /** The record of a sandbox. Times are Unix ms. */
 export interface Sandbox extends Registration {
-  /** A new one with each registration. */
+  /** Each registration gets a new, random incarnation. */
   readonly incarnation: string;
   readonly startedAt: number;
   readonly deadline: number;
-  /** When it expires unless it is used before; absent: only its deadline counts. */
+  /** The sandbox expires at this time unless it is used before. If this is absent, only its deadline counts. */
   readonly idleAt?: number;
   readonly phase: Phase;
   readonly claim: Claim | null;
-  /** The number of expiries, resumes and removals begun in this incarnation. */
+  /** So many expiries, resumes and removals have begun in this incarnation. */
   readonly expiries: number;
-  /** How many of them have failed in a row. */
+  /** So many of them have failed in a row. */
   readonly failures: number;
   /** No new attempt begins before this time. */
   readonly retryAt: number;
   readonly observed: ObservedFreeze | null;
-  /** Set while it is paused before its time: the deadline that it had, and gets back if the pause fails. */
+  /** While a client pauses the sandbox before its deadline, this is the deadline, which it gets back if the pause fails. */
   readonly pausedFrom?: number;
-  /** It is to be removed when the running hook has ended. */
+  /** If true, the sandbox must be removed when the running hook has ended. */
   readonly isDoomed?: boolean;
-  /** What was done to its machine when it was paused; absent: a hook paused it. */
+  /** If this is absent, a hook has paused the machine of a paused sandbox. */
   readonly machine?: 'frozen';
-  /** When a paused sandbox is forgotten; absent: never. */
+  /** A paused sandbox is forgotten at this time, or never if this is absent. */
   readonly forgetAt?: number;
-  /** A hook of this gateway has made its machine; absent: the platform has registered it. */
+  /** If true, a create hook has made the machine. Otherwise the platform has registered the sandbox. */
   readonly isCreated?: boolean;
-  /** A hook has resumed its machine, but its guest has not been thawed yet. */
+  /** If true, a hook has resumed the machine, but its guest has not been thawed yet. */
   readonly isResumed?: boolean;
 }
 
-/** Reads a record; null for one that is malformed, which must not hide the others. */
+/** Parses a record. Returns null for a malformed one, so that it does not hide the others of a list. */
 export function readRecord(text: string): Sandbox | null {
   try {
     const record = JSON.parse(text) as Partial<Sandbox> | null;
@@ -101,46 +101,49 @@ export function readRecord(text: string): Sandbox | null {
   }
 }
 
-/** How a sandbox is paused. */
+/** These settings say how a sandbox is paused. */
 export interface Paused {
-  /** Whether a hook pauses the machine: without one, the guest is only frozen. */
+  /** If true, a hook pauses the machine. Otherwise the guest is only frozen. */
   readonly byHook: boolean;
-  /** How long it is remembered, in ms; null: for ever. */
+  /** A paused sandbox is forgotten after this time, in ms; null means never. */
   readonly keptMs: number | null;
 }
 
-/** What happens to a sandbox that expires. */
+/** Returns what happens to a sandbox that expires. A client's request to pause it overrides its registration. */
 export function outcomeOf({ onExpiry, pausedFrom }: Sandbox): Outcome {
   return pausedFrom === undefined ? onExpiry : 'pause';
 }
 
-/** Whether a sandbox that is not running can be resumed, now or soon. */
+/** Returns whether a sandbox that is not running can be resumed, now or when its pause is complete. */
 export function isResumable(sandbox: Sandbox): boolean {
   const { phase, isDoomed } = sandbox;
   return outcomeOf(sandbox) === 'pause' && phase !== 'removing' && phase !== 'creating' && !isDoomed;
 }
 
-/** Identifies one attempt to expire, resume or remove a sandbox. All gateways that work on the attempt use the same id. */
+/**
+ * Returns the id of one attempt to expire, resume, create or remove a sandbox. All gateways that work on the attempt use the
+ * same id.
+ */
 export function expiryId({ incarnation, expiries }: Sandbox): string {
   return `${incarnation}-${expiries}`;
 }
 
-/** The machine that a sandbox runs on, as far as known. */
+/** Returns the machine that a sandbox runs on, as far as it is known. */
 export function hostOf({ host, address }: Sandbox): string {
   return host ?? address;
 }
 
-/** Whether requests are forwarded to the sandbox. */
+/** Returns whether requests are forwarded to the sandbox. `now` is in Unix ms. */
 export function isReachable({ phase, deadline }: Sandbox, now: number): boolean {
   return phase === 'running' && now < deadline;
 }
 
-/** Whether all client connections to the sandbox must be closed. */
+/** Returns whether all connections of clients to the sandbox must be closed. */
 export function isGone({ phase }: Sandbox): boolean {
   return phase === 'committed' || phase === 'paused' || phase === 'resuming' || phase === 'removing';
 }
 
-/** When a gateway has to act on the sandbox, in Unix ms; infinity when never. */
+/** Returns when a gateway has to act on the sandbox, in Unix ms; infinity means never. */
 export function dueAt({ phase, claim, deadline, idleAt = deadline, retryAt, forgetAt }: Sandbox): number {
   if (phase === 'paused') return forgetAt ?? Number.POSITIVE_INFINITY;
   if (phase === 'running') return claim?.until ?? Math.max(Math.min(deadline, idleAt), retryAt);

@@ -13,18 +13,18 @@ import {
 } from './sandbox.ts';
 
 /**
- * All changes of a record, as pure functions; the registry applies each atomically. `now` is Unix ms by the registry's
- * clock.
+ * This module has all changes of a record as pure functions, which the registry applies atomically. `now` is in Unix ms by the
+ * clock of the registry.
  */
 
-/** How long a claim holds unless renewed, in ms. After that another gateway takes over. */
+/** A claim lapses after this time unless it is renewed, in ms. Then another gateway takes over. */
 export const LEASE_MS = 5000;
 const FIRST_RETRY_MS = 1000;
 const LONGEST_RETRY_MS = 300_000;
 
 /**
- * The transitions between phases. Besides, a registration leads from `running` and `paused` to `running`,
- * and a paused sandbox is finally forgotten.
+ * Each phase can be followed by these. In addition, a registration leads from `running` and `paused` to `running`, and a paused
+ * sandbox is forgotten in the end.
  */
 const TRANSITIONS: Readonly<Record<Phase, readonly Phase[]>> = {
   running: ['expiring', 'removing'],
@@ -37,9 +37,10 @@ const TRANSITIONS: Readonly<Record<Phase, readonly Phase[]>> = {
   creating: ['running', 'removing'],
 };
 
-/** The phases in which a hook may be running; it must end before another one begins. */
+/** In these phases a hook may be running. It must end before another hook of the sandbox begins. */
 const IN_HOOK: readonly Phase[] = ['committed', 'resuming', 'creating'];
 
+/** Returns the record in another phase, with `change` applied. Throws `internal` if that phase cannot follow. */
 export function transition(sandbox: Sandbox, phase: Phase, change: Partial<Sandbox> = {}): Sandbox {
   if (!TRANSITIONS[sandbox.phase].includes(phase)) {
     throw new EnvdError('internal', `sandbox '${sandbox.id}' cannot go from ${sandbox.phase} to ${phase}`);
@@ -48,8 +49,9 @@ export function transition(sandbox: Sandbox, phase: Phase, change: Partial<Sandb
 }
 
 /**
- * A new record that runs for `seconds`. While a hook resumes the machine it says where that is from now on: the sandbox runs when the hook
- * has ended and its guest is thawed. Throws `already_exists` while an earlier one is expired or removed.
+ * Returns a new record of a sandbox that runs for `seconds`. While a hook resumes the machine, only updates the record,
+ * because the hook may register a new address; the sandbox runs when the hook has ended and its guest is thawed. Throws
+ * `already_exists` while the sandbox is being expired, removed or created.
  */
 export function register(
   before: Sandbox | null,
@@ -59,7 +61,7 @@ export function register(
 ): Sandbox {
   if (before && (before.isDoomed || !['running', 'paused', 'resuming'].includes(before.phase))) {
     const { id, phase } = before;
-    const message = `sandbox '${id}' is about to end (${phase}): register it again when that is over`;
+    const message = `sandbox '${id}' cannot be registered in its phase (${phase}): try again when that has ended`;
     throw new EnvdError('already_exists', message);
   }
   const deadline = now + seconds * 1000;
@@ -80,8 +82,8 @@ export function register(
 }
 
 /**
- * Sets the deadline to `seconds` from now. Failures stay, since whoever sets it may be the one who makes it fail. Throws
- * `not_found` from `committed` on.
+ * Sets the deadline to `seconds` from now. Keeps the count of failures, because the client that moves the deadline may also
+ * cause them. Throws `not_found` if the expiry is committed, or if the sandbox is paused, removed or being created.
  */
 export function setTimeToLive(sandbox: Sandbox, seconds: number, now: number): Sandbox {
   const { pausedFrom: _, ...rest } = uncommitted(sandbox);
@@ -93,7 +95,7 @@ export function setTimeToLive(sandbox: Sandbox, seconds: number, now: number): S
   };
 }
 
-/** Like `setTimeToLive`, but never brings the deadline forward. */
+/** Does the same as `setTimeToLive`, but never makes the deadline earlier. */
 export function extend(sandbox: Sandbox, seconds: number, now: number): Sandbox {
   const deadline = now + seconds * 1000;
   if (deadline > uncommitted(sandbox).deadline) return setTimeToLive(sandbox, seconds, now);
@@ -104,24 +106,24 @@ function uncommitted(sandbox: Sandbox): Sandbox {
   if (sandbox.phase === 'creating')
     throw new EnvdError('not_found', `sandbox '${sandbox.id}' is still being created`);
   if (!isGone(sandbox)) return sandbox;
-  const end = sandbox.phase === 'paused' || sandbox.phase === 'resuming' ? 'is paused' : 'has expired';
+  const end = sandbox.phase === 'paused' || sandbox.phase === 'resuming' ? 'is paused: resume it first' : 'has expired';
   throw new EnvdError('not_found', `sandbox '${sandbox.id}' ${end}`);
 }
 
 /**
- * Makes a sandbox expire now, to be paused whatever its registration says. Throws `conflict` when it is paused already,
- * `not_found` when it is removed.
+ * Makes a sandbox expire now, and lets the expiry pause it whatever its registration says. Throws `conflict` when the sandbox
+ * is paused already, and `not_found` when it is being removed or created.
  */
 export function pause(sandbox: Sandbox, now: number): Sandbox {
   const { id, phase, deadline, pausedFrom = deadline } = sandbox;
   if (phase === 'paused' || phase === 'resuming')
-    throw new EnvdError('conflict', `sandbox '${id}' is paused`);
+    throw new EnvdError('conflict', `sandbox '${id}' is already paused`);
   if (phase === 'committed' && outcomeOf(sandbox) === 'pause') return { ...sandbox, pausedFrom };
   const retryAt = Math.min(sandbox.retryAt, now);
   return { ...uncommitted(sandbox), deadline: Math.min(deadline, now), pausedFrom, retryAt };
 }
 
-/** Has the machine of a sandbox removed by a hook, as soon as no other hook runs for it. */
+/** Lets a hook remove the machine of a sandbox as soon as no other hook runs for it. */
 export function removeSandbox(sandbox: Sandbox, now: number): Sandbox {
   if (sandbox.phase === 'removing' || sandbox.isDoomed) return sandbox;
   if (IN_HOOK.includes(sandbox.phase)) return { ...sandbox, isDoomed: true };
@@ -133,27 +135,27 @@ export function toRemoving(sandbox: Sandbox, retryAt: number): Sandbox {
   return transition(sandbox, 'removing', { ...nextAttempt(sandbox), retryAt });
 }
 
-/** The members of a new attempt, for which hooks run once. */
+/** Returns the members of a new attempt. Its id is new, so that hooks run once more. */
 function nextAttempt({ expiries }: Sandbox) {
   return { claim: null, expiries: expiries + 1 };
 }
 
-/** The kill hook has failed, and is retried. */
+/** Schedules another attempt after the kill hook has failed. */
 export function failRemoval(sandbox: Sandbox, now: number): Sandbox {
   const failures = sandbox.failures + 1;
   return { ...sandbox, ...nextAttempt(sandbox), failures, retryAt: now + retryDelay(failures) };
 }
 
-/** Claims a paused sandbox for `owner` to resume it; returns the record unchanged while an earlier failure is too recent. */
+/** Claims a paused sandbox for `owner`, which resumes it. Returns the record unchanged if the last failure is too recent. */
 export function beginResume(sandbox: Sandbox, owner: string, now: number): Sandbox {
   if (sandbox.retryAt > now) return sandbox;
   const claim = { owner, until: now + LEASE_MS };
-  // A later deadline is then that of a registration which the hook has made.
+  // The deadline must not be later than now, because a later one means that the hook has registered the sandbox again.
   const deadline = Math.min(sandbox.deadline, now);
   return transition(sandbox, 'resuming', { claim, deadline, expiries: sandbox.expiries + 1, observed: null });
 }
 
-/** The hook has resumed the machine. The guest is still frozen, as in its snapshot, and is thawed next. */
+/** Ends a successful resume of the machine. The guest is still frozen, as in its snapshot, and is thawed next. */
 export function endResume(sandbox: Sandbox, seconds: number, now: number): Sandbox {
   if (sandbox.isDoomed) return toRemoving(sandbox, now);
   const deadline = sandbox.deadline > now ? sandbox.deadline : now + seconds * 1000;
@@ -161,7 +163,7 @@ export function endResume(sandbox: Sandbox, seconds: number, now: number): Sandb
   return transition(sandbox, 'thawing', change);
 }
 
-/** The resume hook has failed. */
+/** Lets a sandbox stay paused after the resume hook has failed. `keptMs` is null if it is never forgotten. */
 export function failResume(sandbox: Sandbox, keptMs: number | null, now: number): Sandbox {
   if (sandbox.isDoomed) return toRemoving(sandbox, now);
   const failures = sandbox.failures + 1;
@@ -173,40 +175,44 @@ function forgottenAfter(keptMs: number | null, now: number): Pick<Sandbox, 'forg
   return keptMs === null ? {} : { forgetAt: now + keptMs };
 }
 
-/** Sets when a paused sandbox is forgotten, if it would be kept for ever. */
+/** Sets the time at which a paused sandbox is forgotten, if it has none. */
 export function date(sandbox: Sandbox, keptMs: number, now: number): Sandbox {
   const isEndless = sandbox.phase === 'paused' && sandbox.forgetAt === undefined;
   return isEndless ? { ...sandbox, ...forgottenAfter(keptMs, now) } : sandbox;
 }
 
 /**
- * Claims a sandbox that is due for `owner`; returns the record unchanged when it is not due. Null: it has been paused
- * for so long that it is forgotten.
+ * Claims a sandbox that is due for the gateway `owner`. Returns the record unchanged if it is not due, and null if it was
+ * paused for so long that it is forgotten.
  */
 export function acquire(sandbox: Sandbox, owner: string, now: number): Sandbox | null {
   if (dueAt(sandbox) > now) return sandbox;
   if (sandbox.phase === 'paused') return null;
   const claim = { owner, until: now + LEASE_MS };
-  // A sandbox that seems to be idle is claimed only, because its daemon is asked first whether it is used.
+  // A sandbox that seems to be idle is only claimed, because its daemon is asked first whether processes run.
   if (sandbox.phase !== 'running' || sandbox.deadline > now) return { ...sandbox, claim };
   return transition(sandbox, 'expiring', { claim, expiries: sandbox.expiries + 1, observed: null });
 }
 
+/** Extends the claim of the gateway `owner` by `LEASE_MS` from now. */
 export function renew(sandbox: Sandbox, owner: string, now: number): Sandbox {
   return { ...sandbox, claim: { owner, until: now + LEASE_MS } };
 }
 
-/** The guest is frozen. From `committed` on there is no way back, unless the deadline has been moved meanwhile. */
+/**
+ * Commits the expiry of a frozen guest, after which it cannot be averted. If the deadline was moved meanwhile, thaws the
+ * guest instead.
+ */
 export function commitExpiry(sandbox: Sandbox, observed: ObservedFreeze, now: number): Sandbox {
   return sandbox.deadline > now
     ? transition(sandbox, 'thawing')
     : transition(sandbox, 'committed', { observed });
 }
 
-/** How often an expiry may fail before it goes on though its guest cannot be frozen. */
+/** After so many failures, an expiry continues although its guest cannot be frozen. */
 const GRACE = 3;
 
-/** The expiry has failed: the guest is thawed, then the expiry is retried. */
+/** Lets the guest thaw after a failed expiry, which is then retried. */
 export function fail(sandbox: Sandbox, now: number): Sandbox {
   if (sandbox.isDoomed) return toRemoving(sandbox, now);
   const { pausedFrom: deadline = sandbox.deadline, ...rest } = sandbox;
@@ -214,13 +220,16 @@ export function fail(sandbox: Sandbox, now: number): Sandbox {
   return transition(rest, 'thawing', { deadline, failures, retryAt: now + retryDelay(failures) });
 }
 
-/** The guest could not be frozen: a failure, but one that is to be removed, or has failed too often, goes on nevertheless. */
+/**
+ * Counts a failure when the guest could not be frozen. The expiry continues all the same if the sandbox must be removed, or
+ * if it has failed too often, because no guest may decide whether it ends.
+ */
 export function failFreeze(sandbox: Sandbox, now: number): Sandbox {
   const mustEnd = outcomeOf(sandbox) === 'remove' || sandbox.isResumed || sandbox.failures >= GRACE;
   return mustEnd ? commitExpiry(sandbox, { freeze: null, collapse: null }, now) : fail(sandbox, now);
 }
 
-/** The hook has succeeded, or there is none. Null: the record is removed. */
+/** Ends an expiry whose hook has succeeded, or that has no hook. Returns null if the record must be removed. */
 export function complete(sandbox: Sandbox, { byHook, keptMs }: Paused, now: number): Sandbox | null {
   const outcome = outcomeOf(sandbox);
   if (outcome === 'remove') return null;
@@ -230,22 +239,22 @@ export function complete(sandbox: Sandbox, { byHook, keptMs }: Paused, now: numb
   return transition(rest, 'paused', { ...change, ...(!byHook && { machine: 'frozen' }) });
 }
 
-/** The guest has been thawed. */
+/** Lets a sandbox run whose guest has been thawed. */
 export function resume(sandbox: Sandbox): Sandbox {
   const { forgetAt: _, machine: _machine, isResumed: _resumed, ...rest } = sandbox;
   return transition(rest, 'running', { claim: null, observed: null });
 }
 
 /**
- * The guest could not be thawed, which is retried. If it is not thawed by its deadline, it expires again: nobody knows
- * whether it runs, and a guest that could stay in this phase would never end.
+ * Schedules another attempt after a guest could not be thawed. At its deadline the sandbox expires again, because a guest
+ * that could stay in this phase would never end.
  */
 export function postpone(sandbox: Sandbox, now: number): Sandbox {
   const failures = sandbox.failures + 1;
   const retryAt = now + retryDelay(failures);
   if (sandbox.deadline > now) return { ...sandbox, claim: null, failures, retryAt };
   const change = { ...nextAttempt(sandbox), failures, retryAt };
-  // What a hook has resumed it can pause again, whatever its registration says.
+  // A hook has resumed this machine, so a hook can pause it again, whatever its registration says.
   return transition(
     sandbox,
     'expiring',
@@ -253,7 +262,7 @@ export function postpone(sandbox: Sandbox, now: number): Sandbox {
   );
 }
 
-/** 1 s, doubled with each failure in a row, at most 5 min; in ms. */
+/** Returns the time until the next attempt, in ms. It doubles with each failure in a row, up to a maximum. */
 function retryDelay(failures: number): number {
   return Math.min(FIRST_RETRY_MS * 2 ** (failures - 1), LONGEST_RETRY_MS);
 }

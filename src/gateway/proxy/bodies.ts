@@ -1,10 +1,10 @@
 import type { IncomingMessage, OutgoingMessage } from 'node:http';
 import { freeBuffer } from '../../base/buffers.ts';
 
-/** Chunks from this size on are freed at once, in bytes; smaller ones may share their memory. */
+/** Chunks of at least this size are freed at once, in bytes. Smaller ones may share their memory. */
 const FREED_FROM = 32 * 1024;
 
-/** Forwards the trailers of a message. Call it before its body is piped, whose end sends them. */
+/** Forwards the trailers of a message. Must be called before its body is piped, because the end of the body sends them. */
 export function forwardTrailers(from: IncomingMessage, to: OutgoingMessage): void {
   from.once('end', () => {
     if (from.rawTrailers.length > 0) to.addTrailers(pairs(from.rawTrailers));
@@ -19,8 +19,8 @@ function pairs(raw: readonly string[]): [string, string][] {
 }
 
 /**
- * Frees the memory of large chunks once the kernel has them; nothing else refers to them. Left to the garbage
- * collector, they took half of the CPU of an upload.
+ * Frees the memory of large chunks when the kernel has them, because nothing else refers to them and the garbage collector
+ * would use much CPU for them.
  */
 export function freeWhenSent(message: OutgoingMessage): void {
   const write = message.write.bind(message) as (chunk: unknown, onSent?: () => void) => boolean;

@@ -1,34 +1,38 @@
 import type { IncomingMessage } from 'node:http';
 import type { Writable } from 'node:stream';
 
-/** What an exchange keeps in memory whose body is not read as fast as it comes: in the streams of both sides, in bytes. */
+/** An exchange whose body is not read as fast as it arrives keeps this much in the streams of both sides, in bytes. */
 const STALLED = 192 * 1024;
+/** The memory for bodies is checked at this interval, in ms. */
 const CHECK_MS = 200;
 
-/** An exchange in flight. */
+/** A request, stream or upgraded connection between a client and a sandbox. */
 export interface Exchange {
   readonly request: IncomingMessage;
-  /** The client's side; closed when the exchange is over. */
+  /** The client's side. It is closed when the exchange is over. */
   readonly stream: Writable;
-  /** Who pays for the memory: the owner of the sandbox, or without one the sandbox. */
+  /** The memory is charged to this party: the owner of the sandbox, or the sandbox if it has no owner. */
   readonly party: string;
-  /** Which registration of the sandbox it goes to. */
+  /** The registration of the sandbox that the exchange goes to. */
   readonly incarnation: string;
-  /** Whether the client's key still counts, and allows this. */
+  /** Returns whether the client's key still permits the exchange. */
   readonly isAllowed: () => boolean;
 }
 
-/** The exchanges in flight between clients and sandboxes: requests, streams, upgraded connections. */
+/**
+ * Knows the exchanges in flight, and ends those whose sandbox has gone, whose key is no longer valid, or whose bodies fill
+ * the memory.
+ */
 export class Exchanges implements Disposable {
   readonly #open = new Map<string, Set<Exchange>>();
   readonly #mostStalled: number;
   readonly #timer = setInterval(() => this.#endStalled(), CHECK_MS).unref();
-  /** How many exchanges are in flight. */
+  /** The number of exchanges in flight. */
   count = 0;
-  /** Exchanges ended because their sandbox was gone. */
+  /** The number of exchanges that the gateway has ended. */
   ended = 0;
 
-  /** @param mostBuffered bytes of all bodies that are in memory, because those who should read them do not */
+  /** @param mostBuffered the memory for bodies that their receivers do not read, in bytes */
   constructor(mostBuffered: number) {
     this.#mostStalled = Math.ceil(mostBuffered / STALLED);
   }
@@ -45,14 +49,14 @@ export class Exchanges implements Disposable {
     });
   }
 
-  /** The number in flight with one sandbox. */
+  /** Returns the number of exchanges in flight with one sandbox. */
   countOf(sandboxId: string): number {
     return this.#open.get(sandboxId)?.size ?? 0;
   }
 
   /**
-   * Closes the client's side of all exchanges with a sandbox, or of those that `isOver` says of; published clients then ask whether
-   * it still runs.
+   * Closes the client's side of all exchanges with a sandbox, or of those for which `isOver` returns true. Published clients
+   * then ask whether the sandbox still runs.
    */
   end(sandboxId: string, isOver: (exchange: Exchange) => boolean = () => true): void {
     for (const exchange of this.#open.get(sandboxId) ?? []) if (isOver(exchange)) this.#end(exchange);
@@ -62,7 +66,7 @@ export class Exchanges implements Disposable {
     for (const id of this.sandboxIds()) this.end(id);
   }
 
-  /** The sandboxes with exchanges in flight. */
+  /** Returns the ids of the sandboxes that have exchanges in flight. */
   sandboxIds(): readonly string[] {
     return [...this.#open.keys()];
   }
@@ -72,7 +76,7 @@ export class Exchanges implements Disposable {
     stream.destroy();
   }
 
-  /** When too much is in memory, ends exchanges of those who have the most there. */
+  /** When bodies fill too much memory, ends exchanges of the parties that use the most of it. */
   #endStalled(): void {
     if (this.count <= this.#mostStalled) return;
     const all = [...this.#open.values()].flatMap((open) => [...open]);

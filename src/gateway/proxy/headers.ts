@@ -1,23 +1,23 @@
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import type { Forwarded } from '../access/forwarded.ts';
 
-/** Hop-by-hop headers (RFC 9110, section 7.6.1), and `expect`, which Node's server has answered. */
+/** These headers are hop-by-hop (RFC 9110, section 7.6.1), except `expect`, which the gateway has already answered. */
 const HOP_BY_HOP = ['connection', 'keep-alive', 'proxy-connection', 'upgrade', 'http2-settings', 'expect'];
 /**
- * Forwarded even if `Connection` names them: without its length a body would be read by the sandbox as the next
- * request, past the check of closed paths, and without the headers that proxies set it would trust the client's.
+ * These headers are forwarded even if `Connection` names them. Without its length, the sandbox would read a body as the next
+ * request, which no check of closed paths has seen. Without the headers that proxies set, it would trust those of the client.
  */
 const ALWAYS_FORWARDED = new Set([
   ...['content-length', 'transfer-encoding', 'host', 'te', 'trailer'],
   ...['x-forwarded-for', 'x-forwarded-proto', 'x-forwarded-host'],
 ]);
 
-/** The headers of a message without the hop-by-hop ones. A repeated header stays repeated. */
+/** Returns the headers of a message without the hop-by-hop ones. A repeated header stays repeated. */
 function endToEnd(message: IncomingMessage): IncomingHttpHeaders {
   const headers: IncomingHttpHeaders = {};
   const named = (message.headers.connection ?? '').split(',').map((name) => name.trim().toLowerCase());
   const dropped = new Set([...HOP_BY_HOP, ...named.filter((name) => !ALWAYS_FORWARDED.has(name))]);
-  // Node throws where trailers are announced without chunks.
+  // Node throws if a message without chunks announces trailers.
   if (!/(^|,)\s*chunked\s*$/i.test(message.headers['transfer-encoding'] ?? '')) dropped.add('trailer');
   for (const [name, value] of Object.entries(message.headers)) {
     if (dropped.has(name)) continue;
@@ -27,26 +27,26 @@ function endToEnd(message: IncomingMessage): IncomingHttpHeaders {
   return headers;
 }
 
-/** Whether a message is the last one on its connection. */
+/** Returns whether a message is the last one on its connection. */
 function closesConnection({ headers }: IncomingMessage): boolean {
   return /(^|,)\s*close\s*($|,)/i.test(headers.connection ?? '');
 }
 
-/** Headers that are added to a request. */
+/** The gateway adds headers to a request according to these values. */
 export interface Added {
-  /** This gateway's name in `Via`. */
+  /** The name of this gateway in `Via`. */
   readonly pseudonym: string;
   readonly forwarded: Forwarded;
 }
 
-/** Replaces the headers of a client's request by those to forward. Returns whether the client will close its connection. */
+/** Replaces the headers of a client's request by those to forward. Returns whether the client wants its connection closed. */
 export function rewriteRequest(request: IncomingMessage, added: Added): boolean {
   const close = closesConnection(request);
   request.headers = headersFor(request, added);
   return close;
 }
 
-/** The same for an upgrade, whose own two headers are forwarded. */
+/** Replaces the headers of an upgrade by those to forward, with its two hop-by-hop headers. */
 export function rewriteUpgrade(request: IncomingMessage, added: Added): void {
   request.headers = { ...headersFor(request, added), connection: 'Upgrade', upgrade: 'websocket' };
 }
@@ -59,17 +59,20 @@ function headersFor(request: IncomingMessage, { pseudonym, forwarded }: Added): 
   return headers;
 }
 
-/** What servers in front obey, such as nginx: they would send files of the host, or keep what must not be kept. In lower case. */
+/**
+ * Servers in front, such as nginx, obey these headers (in lower case). A sandbox could make them send files of the host, or
+ * cache responses that must not be cached.
+ */
 const OBEYED = /^(?:x-accel-.*|x-sendfile|x-lighttpd-send-file)$/;
 
-/** Replaces the headers of a sandbox' response to `request` by those to forward. */
+/** Replaces the headers of a sandbox's response to `request` by those to forward. */
 export function rewriteResponse(
   upstream: IncomingMessage,
   request: IncomingMessage,
   { close, vary }: { readonly close: boolean; readonly vary: string },
 ): void {
   const headers: IncomingHttpHeaders = { ...endToEnd(upstream), connection: close ? 'close' : 'keep-alive' };
-  // The same URL is that of another sandbox.
+  // With other values of these headers, the same URL belongs to another sandbox.
   headers.vary = [headers.vary, vary].flat().filter(Boolean).join(', ');
   const noBody = upstream.statusCode === 204 || upstream.statusCode === 304;
   // Such a response is not sent in chunks, so it has no trailers.

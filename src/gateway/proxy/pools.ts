@@ -1,11 +1,12 @@
 import { Agent, type ClientRequest } from 'node:http';
 import type { Duplex } from 'node:stream';
 
-/** How long an idle connection is kept, in ms: shorter than the limit of any usual server. */
+/** An idle connection is kept for this time, in ms. Usual servers keep it for longer, so they rarely close it first. */
 const IDLE_TIMEOUT_MS = 4000;
+/** At most this many idle connections to one sandbox are kept. */
 const IDLE_CONNECTIONS = 64;
 
-/** A pool whose idle connections count among those of all pools. */
+/** A pool whose idle connections share a limit with all other pools. */
 class Pool extends Agent {
   readonly #idle: Set<Duplex>;
   readonly #mostIdle: number;
@@ -29,7 +30,7 @@ class Pool extends Agent {
       oldest.destroy();
     }
     this.#idle.add(socket);
-    // Node documents that the method tells whether the connection is kept; its type does not say so.
+    // Node documents that the method returns whether the connection is kept, but its type does not say so.
     const isKept: unknown = super.keepSocketAlive(socket);
     return Boolean(isKept);
   }
@@ -40,19 +41,20 @@ class Pool extends Agent {
   }
 }
 
-/** The connection pools, one for each incarnation of a sandbox. */
+/** Has a connection pool for each incarnation of each sandbox. */
 export class ConnectionPools {
-  /** By sandbox and incarnation. */
+  /** The outer keys are ids of sandboxes, and the inner ones their incarnations. */
   readonly #agents = new Map<string, Map<string, Agent>>();
-  /** Of all pools, the oldest first; those that were closed meanwhile go as the oldest. */
+  /** The idle connections of all pools, the oldest first. Closed ones stay until they are the oldest. */
   readonly #idle = new Set<Duplex>();
   readonly #mostIdle: number;
 
-  /** @param mostIdle connections that are kept without a request: of all sandboxes together */
+  /** @param mostIdle the number of idle connections that are kept for all sandboxes together */
   constructor(mostIdle: number) {
     this.#mostIdle = mostIdle;
   }
 
+  /** Returns the pool for an incarnation of a sandbox, which is made if needed. */
   of(sandboxId: string, incarnation: string): Agent {
     const pools = this.#agents.get(sandboxId) ?? new Map<string, Agent>();
     const known = pools.get(incarnation);
@@ -63,9 +65,10 @@ export class ConnectionPools {
   }
 
   /**
-   * Closes the pools of a sandbox that has gone, or is another one by now: a resumed machine does not know the old connections.
+   * Closes the pools of a sandbox that has gone or was registered again, because a resumed machine does not know old
+   * connections.
    *
-   * @param except the incarnation that is still there
+   * @param except the current incarnation, whose pool stays
    */
   close(sandboxId: string, except?: string): void {
     const pools = this.#agents.get(sandboxId);
@@ -77,7 +80,7 @@ export class ConnectionPools {
     if (pools?.size === 0) this.#agents.delete(sandboxId);
   }
 
-  /** The sandboxes that have a pool. */
+  /** Returns the ids of the sandboxes that have a pool. */
   sandboxIds(): readonly string[] {
     return [...this.#agents.keys()];
   }

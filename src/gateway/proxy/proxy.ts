@@ -9,7 +9,7 @@ import type { ConnectionPools } from './pools.ts';
 import { checkResponse, InvalidResponse } from './response-checks.ts';
 import { HEAD_LIMIT, UpstreamConnections } from './upstream-connection.ts';
 
-/** Where to forward a request. */
+/** A request is forwarded to this place. */
 export interface Upstream {
   readonly sandboxId: string;
   readonly incarnation: string;
@@ -19,23 +19,26 @@ export interface Upstream {
   readonly pseudonym: string;
 }
 
-/** Called at most once: the sandbox cannot be reached, closed the connection, or sent an `InvalidResponse`. */
+/**
+ * Is called at most once, when the sandbox cannot be reached, closes the connection, or sends an invalid response
+ * (`InvalidResponse`).
+ */
 export type OnFailure = (error: Error) => void;
 
 interface Exchange {
   readonly onFailure: OnFailure;
   readonly close: boolean;
-  /** The request to the sandbox: the second one after a retry. */
+  /** The request to the sandbox. After a retry, it is the second one. */
   outgoing?: ClientRequest;
   /** The response that is being forwarded. */
   response?: IncomingMessage;
-  /** Sends the request once more; absent when that could do something twice, or has been done. */
+  /** Sends the request once more. It is absent if a repetition could change something twice, or if it has been used. */
   retry?: (() => void) | undefined;
 }
 
 /**
- * Forwards requests and responses. httpxy pipes the bodies, with backpressure and aborts; the rest of `proxy/` adds what
- * it lacks (docs/decisions/024-gateway-proxy.md).
+ * Forwards requests and responses. httpxy pipes the bodies, with backpressure and aborts. The other modules of `proxy/` add
+ * what it lacks (docs/decisions/024-gateway-proxy.md).
  */
 export class ReverseProxy {
   readonly #proxy = createProxyServer({});
@@ -46,8 +49,8 @@ export class ReverseProxy {
   readonly #exchanges = new WeakMap<IncomingMessage, Exchange>();
 
   /**
-   * @param limitMs how long a sandbox may take to respond
-   * @param vary the headers that decide which sandbox answers
+   * @param limitMs a sandbox must begin its response within this time
+   * @param vary names the headers that decide which sandbox answers
    */
   constructor(pools: ConnectionPools, limitMs: number, forwarded: Forwarded, vary: string) {
     this.#vary = vary;
@@ -64,26 +67,28 @@ export class ReverseProxy {
       this.#limit(outgoing, request);
       // After the handshake the client expects no HTTP response.
       outgoing.once('upgrade', () => this.#exchanges.delete(request));
-      // httpxy's own listener, which comes later, forwards a refusal unchecked.
+      // A listener of httpxy, which runs later, forwards a refusal without a check.
       outgoing.once('response', (upstream) => this.#check(upstream, request, () => checkResponse(upstream)));
       bindSockets(outgoing, socket);
     });
     this.#proxy.on('error', (error, request) => request && this.#fail(request, error));
   }
 
+  /** Forwards a request and its response. Sends a request without a body again if a reused connection was closed. */
   forward(request: IncomingMessage, response: ServerResponse, to: Upstream, onFailure: OnFailure): void {
     const close = rewriteRequest(request, this.#added(to));
     const send = (how: { readonly agent: Agent | false; readonly buffer?: Readable }) =>
       void this.#proxy
         .web(request, response, { target: targetOf(to), ssl: outgoingOptions(), ...how })
         .catch((error: Error) => this.#fail(request, error));
-    // The other idle connections are probably closed, too. The body of the request, which is empty, has been read.
+    // A retry takes a new connection, because the other idle ones are probably closed too. The body of the request is empty
+    // and has been read.
     const retry = () => send({ agent: false, buffer: Readable.from([]) });
     this.#exchanges.set(request, { onFailure, close, ...(isRepeatable(request) && { retry }) });
     send({ agent: this.#pools.of(to.sandboxId, to.incarnation) });
   }
 
-  /** Forwards a WebSocket handshake, then the bytes of both sides until one of them closes. */
+  /** Forwards a WebSocket handshake, then the bytes of both sides until one side closes. */
   forwardUpgrade(
     request: IncomingMessage,
     socket: Socket,
@@ -107,7 +112,7 @@ export class ReverseProxy {
     this.#connections.limit(outgoing);
     const exchange = this.#exchanges.get(request);
     if (exchange) exchange.outgoing = outgoing;
-    // Node destroys a request that is upgraded without asking, and emits no error.
+    // If the response is an upgrade that was not asked for, Node destroys the request and emits no error.
     const onClose = () => {
       if (exchange?.outgoing === outgoing)
         this.#fail(request, new InvalidResponse('it is an upgrade that was not asked for'));
@@ -127,12 +132,12 @@ export class ReverseProxy {
       rewriteResponse(upstream, request, { close: exchange?.close ?? true, vary: this.#vary });
       forwardTrailers(upstream, response);
       freeWhenSent(response);
-      // httpxy would hold the head back until there is a body.
+      // httpxy would send the head only together with the first part of the body.
       setImmediate(() => response.destroyed || response.headersSent || response.flushHeaders());
     });
   }
 
-  /** Fails the exchange if `check` throws; the rest of the response is not read. */
+  /** Fails the exchange if `check` throws. Then the rest of the response is not read. */
   #check(upstream: IncomingMessage, request: IncomingMessage, check: () => void): void {
     try {
       check();
@@ -144,7 +149,7 @@ export class ReverseProxy {
 
   #fail(request: IncomingMessage, error: Error): void {
     const exchange = this.#exchanges.get(request);
-    // An error behind a complete response does not concern the client.
+    // An error after a complete response does not concern the client.
     if (!exchange || exchange.response?.complete) return;
     const { outgoing, retry } = exchange;
     if (retry && outgoing?.reusedSocket && isClosedByOther(error) && !request.socket.destroyed) {
@@ -158,23 +163,23 @@ export class ReverseProxy {
   }
 }
 
-/** Whether a request has no body and changes nothing, so that it may be sent twice (RFC 9110, section 9.2.1). */
+/** Returns whether a request has no body and changes nothing, so that it may be sent twice (RFC 9110, section 9.2.1). */
 function isRepeatable({ method = '', headers }: IncomingMessage): boolean {
   const { 'content-length': length = '0', 'transfer-encoding': coding } = headers;
   return ['GET', 'HEAD', 'OPTIONS'].includes(method) && length === '0' && coding === undefined;
 }
 
-/** Whether the other side has closed the connection, as servers do with idle ones. */
+/** Returns whether the other side has closed the connection, as servers do with idle ones. */
 function isClosedByOther(error: Error): boolean {
   return 'code' in error && (error.code === 'ECONNRESET' || error.code === 'EPIPE');
 }
 
-/** Options of the request to a sandbox. It is a new object each time, because httpxy adds the others to it. */
+/** Returns options for the request to a sandbox, as a new object each time, because httpxy adds more options to it. */
 function outgoingOptions() {
   return { maxHeaderSize: HEAD_LIMIT };
 }
 
-/** An object instead of a URL, so that no part of the address is parsed as part of a URL. */
+/** Returns an object instead of a URL, so that no part of the address is parsed as part of a URL. */
 function targetOf({ address, port }: Upstream) {
   return { protocol: 'http:', hostname: address, host: address, port };
 }

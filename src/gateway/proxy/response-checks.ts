@@ -1,24 +1,27 @@
 import type { IncomingMessage } from 'node:http';
 
-/** The characters of a reason phrase (RFC 9112, section 4). */
+/** A reason phrase may have these characters (RFC 9112, section 4). */
 const REASON = /^[\t\x20-\x7e\x80-\xff]*$/;
 
-/** Node's client drops further headers without a word. */
+/** Node's client reads this many headers, and drops further ones silently. */
 const READ_HEADERS = 1000;
 
-/** A response of a sandbox that cannot be forwarded; the message says why, with the response as its subject. */
+/**
+ * The error for a response of a sandbox that cannot be forwarded. Its message gives the reason, with the response as the
+ * subject.
+ */
 export class InvalidResponse extends Error {
   override readonly name = 'InvalidResponse';
 }
 
-/** Whether an error is about what the sandbox has sent, not about reaching it. */
+/** Returns whether an error concerns the content of a response, and not the connection to the sandbox. */
 export function isInvalidResponse(error: Error): boolean {
   return error instanceof InvalidResponse || ('code' in error && String(error.code).startsWith('HPE_'));
 }
 
 /**
- * Throws `InvalidResponse` for the head of a response that cannot be forwarded: Node's client accepts heads that its
- * server refuses to send.
+ * Throws `InvalidResponse` for a head that cannot be forwarded, because Node's client accepts heads that its server refuses
+ * to send.
  */
 export function checkResponse({
   httpVersion,
@@ -33,7 +36,7 @@ export function checkResponse({
   if (rawHeaders.length >= 2 * READ_HEADERS)
     throw new InvalidResponse(`it has ${READ_HEADERS} headers or more`);
   const coding = headers['transfer-encoding'];
-  // The client would have to undo any other coding in the sandbox's framing, which is not forwarded.
+  // Any other coding belongs to the framing of the sandbox's message, which is not forwarded, so the client could not undo it.
   if (coding !== undefined && coding.trim().toLowerCase() !== 'chunked')
     throw new InvalidResponse(`its transfer coding is not chunked`);
 }

@@ -5,21 +5,21 @@ import type { ReadRecord, Registry } from '../registry/registry.ts';
 import type { Exchanges } from './exchanges.ts';
 import type { ConnectionPools } from './pools.ts';
 
-/** When to retry after the registry could not be reached, in ms. */
+/** A check is repeated after this time if the registry could not be reached, in ms. */
 const RETRY_MS = 1000;
-/** The longest that a timer waits, in ms. */
+/** A timer waits at most this time, in ms, because longer ones overflow. */
 const LONGEST_MS = 24 * 3600 * 1000;
 
 /**
- * Closes connections to sandboxes whose time is up or that are others by now, whichever gateway has expired or changed them, and those of
- * clients whose keys count no more.
+ * Closes connections to sandboxes that have expired or were registered again, by whichever gateway, and connections of
+ * clients whose keys are no longer valid.
  */
 export class StaleConnections implements Disposable {
   readonly #exchanges: Exchanges;
   readonly #pools: ConnectionPools;
   readonly #registry: Registry;
   readonly #logger: Logger;
-  /** By sandbox: until its time is up, as far as known. */
+  /** The keys are ids of sandboxes. Each timer ends at the deadline, as far as it is known. */
   readonly #deadlines = new Map<string, NodeJS.Timeout>();
   #retry: NodeJS.Timeout | undefined;
 
@@ -38,12 +38,12 @@ export class StaleConnections implements Disposable {
     this.#pools.close(sandboxId);
   }
 
-  /** Has the connections to a sandbox closed when its time is up: in `leftMs`, unless that changes. */
+  /** Checks the connections to a sandbox in `leftMs`, when it expires unless its deadline changes. */
   follow(sandboxId: string, leftMs: number): void {
     if (!this.#deadlines.has(sandboxId)) this.#setTimer(sandboxId, leftMs);
   }
 
-  /** Call it when a record has changed; null: any may have, or the keys. */
+  /** Must be called when a record has changed. `changed` is null if any record, or the keys, may have changed. */
   async check(changed: string | null): Promise<void> {
     const inUse = new Set([...this.#exchanges.sandboxIds(), ...this.#pools.sandboxIds()]);
     const ids = changed === null ? inUse : [changed].filter((id) => inUse.has(id));
@@ -51,7 +51,7 @@ export class StaleConnections implements Disposable {
       for (const id of ids) this.#settle(id, await this.#registry.find(id));
     } catch (error) {
       const reason = messageOf(error);
-      this.#logger.debug({ reason }, 'the registry could not be asked for expired sandboxes');
+      this.#logger.debug({ reason }, 'the records of open connections could not be read from the registry: trying again');
       clearTimeout(this.#retry);
       this.#retry = setTimeout(() => void this.check(null), RETRY_MS).unref();
     }

@@ -2,32 +2,33 @@ import type { ClientRequest } from 'node:http';
 import type { Socket } from 'node:net';
 import { InvalidResponse } from './response-checks.ts';
 
-/** TCP probes a sandbox that has sent nothing for so long, in ms. */
+/** TCP probes a sandbox that has sent nothing for this time, in ms. */
 const PROBE_AFTER_MS = 30_000;
+/** A sandbox must accept a connection within this time, in ms. */
 const CONNECT_TIMEOUT_MS = 10_000;
-/** The most bytes before the head of a response is complete, provisional responses included. */
+/** The head of a response, with provisional responses before it, may have this many bytes. */
 export const HEAD_LIMIT = 64 * 1024;
 
-/** A request whose response has not begun, and the connection's byte count at which its response will begin. */
+/** A request whose response has not begun, with the number of bytes that the connection had read before. */
 interface Pending {
   request: ClientRequest | null;
   start: number;
 }
 
 /**
- * Limits the time to connect to a sandbox, and what it may send before its response: provisional responses can go on
- * for ever. A connection keeps the same listeners as long as it is open, however many requests it carries.
+ * Limits the time to connect to a sandbox, the time until its response, and the bytes before its response, because a sandbox
+ * could send provisional responses for ever. A connection has the same listeners for all requests that it carries.
  */
 export class UpstreamConnections {
   readonly #pending = new WeakMap<Socket, Pending>();
   readonly #limitMs: number;
 
-  /** @param limitMs the time for a response to begin, not counting while the request is still being sent */
+  /** @param limitMs a response must begin within this time, which does not count while the request is still being sent */
   constructor(limitMs: number) {
     this.#limitMs = limitMs;
   }
 
-  /** Destroys the request when a limit is exceeded. Call it when the request is sent. */
+  /** Destroys the request when it exceeds a limit. Must be called when the request is sent. */
   limit(outgoing: ClientRequest): void {
     const assign = (socket: Socket) => {
       const pending = this.#pending.get(socket) ?? this.#open(socket, outgoing);
@@ -39,7 +40,7 @@ export class UpstreamConnections {
     else outgoing.once('socket', assign);
   }
 
-  /** Lifts the limit of the head: the response has begun. */
+  /** Ends the limit of the head. Must be called when the response has begun. */
   responded({ socket }: ClientRequest): void {
     const pending = socket && this.#pending.get(socket);
     if (pending) pending.request = null;
@@ -48,7 +49,7 @@ export class UpstreamConnections {
   #open(socket: Socket, outgoing: ClientRequest): Pending {
     // Without a listener, an error while the connection returns to the pool would be uncaught.
     socket.on('error', () => {});
-    // TCP notices a vanished sandbox, even while a stream has nothing to send.
+    // With probes, TCP notices that a sandbox has vanished, even while a stream has nothing to send.
     socket.setKeepAlive(true, PROBE_AFTER_MS);
     if (socket.connecting) limitConnect(socket, outgoing);
     const pending: Pending = { request: outgoing, start: 0 };
@@ -56,7 +57,7 @@ export class UpstreamConnections {
     const check = () => {
       const { request, start } = pending;
       if (request === null || socket.bytesRead - start <= HEAD_LIMIT) return;
-      // On a reused connection this listener comes before Node's parser, which may find the end of the head.
+      // On a reused connection, this listener runs before Node's parser, which may find the end of the head in the same data.
       queueMicrotask(() => {
         if (pending.request === request) request.destroy(tooLong('its head', HEAD_LIMIT));
       });
@@ -67,7 +68,7 @@ export class UpstreamConnections {
   }
 }
 
-/** Destroys a request that makes no progress: the sandbox neither takes more of it nor responds. */
+/** Destroys a request without progress, of which the sandbox neither reads more nor responds. */
 function limitSilence(outgoing: ClientRequest, socket: Socket, limitMs: number): void {
   let sent = socket.bytesWritten;
   const timer = setInterval(() => {
@@ -81,7 +82,7 @@ function limitSilence(outgoing: ClientRequest, socket: Socket, limitMs: number):
 }
 
 function limitConnect(socket: Socket, outgoing: ClientRequest): void {
-  // The kernel would go on trying for minutes.
+  // Without this limit, the kernel would try for minutes.
   const timer = setTimeout(() => {
     outgoing.destroy(new Error(`no connection within ${CONNECT_TIMEOUT_MS / 1000} s`));
   }, CONNECT_TIMEOUT_MS);
@@ -91,8 +92,8 @@ function limitConnect(socket: Socket, outgoing: ClientRequest): void {
 }
 
 /**
- * Destroys a request whose response is longer than `limit` bytes, heads and framing included. To be called before the
- * request has a connection, which must be new.
+ * Destroys a request whose response is longer than `limit` bytes, with heads and framing. Must be called before the request
+ * has a connection, which must be new.
  */
 export function limitResponse(outgoing: ClientRequest, limit: number): void {
   outgoing.once('socket', (socket) => {

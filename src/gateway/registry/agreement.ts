@@ -3,33 +3,34 @@ import { within } from '../../base/abort.ts';
 import { EnvdError, messageOf } from '../../base/errors.ts';
 import type { Locate } from './redis-link.ts';
 
-/** How long one of those who are asked may take to answer, in ms. */
+/** A witness must answer within this time, in ms. */
 const LIMIT_MS = 1000;
 
-/** A command, and its reply. */
+/** Sends a command to a witness and resolves with the reply. */
 export type Ask = (...command: readonly string[]) => Promise<unknown>;
 
-/** What one of those who are asked says of the server that takes writes. */
+/** The answer of one witness about the server that accepts writes. */
 export interface WitnessAnswer {
   readonly address: readonly [host: string, port: string];
-  /** It is alive, and no other one is being put in its place. */
+  /** If true, the server is alive and no other one is replacing it. */
   readonly isSettled: boolean;
 }
 
+/** The Sentinels or nodes that know which server accepts writes. */
 export interface Witnesses {
-  /** What one of them is called. */
+  /** Messages call a witness by this word. */
   readonly word: string;
-  /** URLs. */
   readonly urls: readonly string[];
-  /** Throws what one of them has to complain of. */
+  /** Asks the witness at `url`. Throws when it has no usable answer. */
   tell(ask: Ask, url: string): Promise<WitnessAnswer>;
 }
 
 /**
- * Asks where the server is that takes writes. More than half must tell, and all who do must agree: a server that is
- * back while another one is put in its place would take changes, which are lost.
+ * Returns a function that finds the server that accepts writes. More than half of the witnesses must answer, and all answers
+ * must agree. Otherwise a server that comes back while another one replaces it could accept changes, which would be lost. The
+ * function throws `unavailable`.
  *
- * @param url with another host and port, that of the server
+ * @param url the URL of the server is this one, with another host and port
  */
 export function agreedServer(url: string, { word, urls, tell }: Witnesses): Locate {
   return async () => {
@@ -45,14 +46,14 @@ export function agreedServer(url: string, { word, urls, tell }: Witnesses): Loca
     const told = answers.filter((answer) => answer !== null);
     const [first] = told;
     if (!first || 2 * told.length <= urls.length) {
-      const who = first ? `only ${told.length} of ${urls.length} ${word}s tell` : `no ${word} tells`;
+      const who = first ? `only ${told.length} of ${urls.length} ${word}s say` : `no ${word} says`;
       throw new EnvdError('unavailable', `${who} where the registry is: ${reasons.join('; ')}`);
     }
     const isAgreed = told.every(
       ({ address, isSettled }) => isSettled && address.join() === first.address.join(),
     );
     if (!isAgreed)
-      throw new EnvdError('unavailable', `the ${word}s are not agreed on which server has the registry`);
+      throw new EnvdError('unavailable', `the ${word}s do not agree on which server has the registry: a failover may be under way`);
     return withHost(url, first.address);
   };
 }
@@ -63,7 +64,7 @@ async function askOne(url: string, tell: Witnesses['tell']): Promise<WitnessAnsw
     disableOfflineQueue: true,
     socket: { connectTimeout: LIMIT_MS, socketTimeout: LIMIT_MS, reconnectStrategy: false },
   });
-  // The promises tell the same error; without a listener it would be uncaught.
+  // The promises reject with the same error. Without a listener it would also be uncaught.
   client.on('error', () => {});
   try {
     await client.connect();
@@ -73,7 +74,7 @@ async function askOne(url: string, tell: Witnesses['tell']): Promise<WitnessAnsw
   }
 }
 
-/** `url` with another host, which may be an IPv6 address, and another port. */
+/** Returns `url` with another host, which may be an IPv6 address, and another port. */
 export function withHost(url: string, [host, port]: readonly [string, string]): string {
   const located = new URL(url);
   located.hostname = host.includes(':') ? `[${host.replace(/^\[|\]$/g, '')}]` : host;

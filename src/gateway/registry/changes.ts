@@ -1,9 +1,9 @@
-/** Notes whether a record has changed since a moment. */
+/** Tells whether a record has changed since it is followed. */
 export interface FollowedRecord extends Disposable {
   readonly hasChanged: boolean;
 }
 
-/** Wakes those who wait for the record of a sandbox to change. */
+/** Wakes callers that wait for a change of a record. */
 export class Changes {
   readonly #waiting = new Map<string, Set<() => void>>();
 
@@ -21,14 +21,17 @@ export class Changes {
     };
   }
 
-  /** To be called after each change of a record; null: any may have changed. */
+  /** Must be called after each change of a record; `id` is null if any record may have changed. */
   announce(id: string | null): void {
     const wakes =
       id === null ? [...this.#waiting.values()].flatMap((each) => [...each]) : this.#waiting.get(id);
     for (const wake of wakes ?? []) wake();
   }
 
-  /** Begins to wait for the next change, for `ms` at most: other gateways may have made it without a notice. */
+  /**
+   * Begins to wait for the next change. `changed` also resolves after `ms`, because other gateways may change the record
+   * without a notice. `forget` must be called at the end.
+   */
   next(id: string, ms: number): { readonly changed: Promise<void>; forget(): void } {
     const { promise: changed, resolve: wake } = Promise.withResolvers<void>();
     const timer = setTimeout(wake, ms);

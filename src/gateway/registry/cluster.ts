@@ -3,10 +3,11 @@ import type { Locate } from './redis-link.ts';
 import { PREFIX } from './redis-scripts.ts';
 
 /**
- * Asks nodes of a cluster which of them has the slot of the registry, all of whose keys are in one.
+ * Returns a function that asks nodes of a cluster which of them has the slot of the registry. All keys of the registry are in
+ * one slot.
  *
- * @param url of any node
- * @param nodes `HOST:PORT`; the rest of their URLs is that of `url`
+ * @param url the URL of any node
+ * @param nodes `HOST:PORT` of each node; the rest of their URLs comes from `url`
  */
 export function askCluster(url: string, nodes: readonly string[]): Locate {
   const urls = nodes.map((node) => {
@@ -21,11 +22,11 @@ async function tellOwner(ask: Ask, url: string): Promise<WitnessAnswer> {
   const slot = Number(await ask('CLUSTER', 'KEYSLOT', PREFIX));
   const ranges = (await ask('CLUSTER', 'SLOTS')) as readonly Range[];
   const [, , owner] = ranges.find(([first, last]) => first <= slot && slot <= last) ?? [];
-  if (!owner) throw new Error(`no node has the slot ${slot} of the registry`);
+  if (!owner) throw new Error(`no node of the cluster has slot ${slot}, where the registry is`);
   const [host, port] = owner;
-  // A node that names no host is the one that was asked.
+  // If the owner has no host name, it is the node that was asked.
   return { address: [host || new URL(url).hostname, String(port)], isSettled: /cluster_state:ok/.test(info) };
 }
 
-/** Of slots, and who has them: the master first. */
+/** A range of slots, and the nodes that have it. The master comes first. */
 type Range = readonly [first: number, last: number, master: readonly [host: string | null, port: number]];

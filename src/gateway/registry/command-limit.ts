@@ -1,17 +1,20 @@
 import { within } from '../../base/abort.ts';
 import { EnvdError } from '../../base/errors.ts';
 
-/** How long a command may take, in ms. */
+/** A command must be answered within this time, in ms. */
 const LIMIT_MS = 2000;
 
 /**
- * Limits the time of commands to a server. While one of them is overdue, others fail at once: a server that hangs neither
- * delays nor collects them.
+ * Limits the time of commands to a server. While one command is overdue, others fail at once, so that a hanging server
+ * neither delays nor accumulates them.
  */
 export class CommandLimit {
   #overdue = 0;
 
-  /** Throws `unavailable` when the server does not answer in time. */
+  /**
+   * Settles as `command` does. Throws `unavailable` when the server does not answer in time, or when another command is
+   * overdue.
+   */
   async run<T>(command: () => Promise<T>): Promise<T> {
     if (this.#overdue > 0) return silent();
     const answer = command();
@@ -20,7 +23,7 @@ export class CommandLimit {
       const settled = () => {
         this.#overdue--;
       };
-      // The command was answered after all, or its connection was closed.
+      // This happens when the command is answered after all, or when its connection is closed.
       answer.then(settled, settled);
       return silent();
     });
@@ -28,5 +31,5 @@ export class CommandLimit {
 }
 
 function silent(): never {
-  throw new EnvdError('unavailable', `the registry does not answer (within ${LIMIT_MS / 1000} s)`);
+  throw new EnvdError('unavailable', `the registry did not answer within ${LIMIT_MS / 1000} s`);
 }

@@ -35,17 +35,17 @@ const SCHEMA = `
 
 type Row = Readonly<Record<string, unknown>>;
 
-/** SQLite's result code for a full disk. */
+/** SQLite returns this code when the disk is full (sqlite.org/rescode.html). */
 const SQLITE_FULL = 13;
 const BEFORE_ALL: Position = { startedAt: -1, id: '' };
 const BEHIND_ALL: Position = { startedAt: Number.MAX_SAFE_INTEGER, id: '' };
-/** The files that SQLite keeps beside a database. */
+/** SQLite keeps files with these endings beside a database. */
 const COMPANIONS = ['-wal', '-shm', '-journal'] as const;
 const { O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
 
 /**
- * A SQLite database of one gateway. Writes are atomic; they survive a crash of the gateway, and one of the machine once
- * `write` has resolved.
+ * Keeps records in a SQLite database, for one gateway at a time. Writes are atomic. They survive a crash of the gateway, and
+ * a crash of the machine once `write` has resolved.
  */
 export class EmbeddedStore implements Store {
   readonly exclusive = true;
@@ -105,13 +105,16 @@ export class EmbeddedStore implements Store {
     this.#remove = database.prepare(`DELETE FROM ${table} WHERE id = ? AND version = ?`);
   }
 
-  /** Throws `unavailable` when another gateway has the file open, `invalid_argument` when it cannot be used. */
+  /**
+   * Opens or creates the database. Throws `unavailable` when another gateway has the file open, and `invalid_argument` when
+   * it cannot be used.
+   */
   static async open(path: string): Promise<EmbeddedStore> {
     let database: DatabaseSync | null = null;
     try {
       await restrictFiles(path);
       database = new DatabaseSync(path);
-      // Two gateways on one file would both expire the same sandboxes, so the lock is exclusive.
+      // The lock is exclusive, because two gateways with one file would both expire the same sandboxes.
       database.exec(
         'PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL',
       );
@@ -120,7 +123,7 @@ export class EmbeddedStore implements Store {
     } catch (error) {
       database?.close();
       if (/database is locked/.test(messageOf(error))) {
-        throw new EnvdError('unavailable', `the registry ${path} is in use by another gateway`, {
+        throw new EnvdError('unavailable', `the registry ${path} is in use by another gateway: stop that one, or set --registry`, {
           cause: error,
         });
       }
@@ -163,7 +166,7 @@ export class EmbeddedStore implements Store {
       return true;
     } catch (error) {
       if (!isFull(error)) throw error;
-      throw new EnvdError('no_space', 'the registry cannot be written: its disk is full', { cause: error });
+      throw new EnvdError('no_space', 'the registry cannot be written: its disk is full, free some space', { cause: error });
     }
   }
 
@@ -220,7 +223,10 @@ export class EmbeddedStore implements Store {
   }
 }
 
-/** Sets the modes of a database and its companions to 0600: they hold tokens. SQLite gives new ones the database's mode. */
+/**
+ * Sets the modes of a database and its companions to 0600, because they contain tokens. SQLite gives new companions the mode
+ * of the database.
+ */
 async function restrictFiles(path: string): Promise<void> {
   await restrict(path, O_CREAT);
   for (const companion of COMPANIONS) {
@@ -238,7 +244,10 @@ async function restrict(path: string, flags: number): Promise<void> {
   if ((mode & 0o077) !== 0) await file.chmod(0o600);
 }
 
-/** Wall-clock time (Unix ms) that does not jump while the gateway runs: a jump would end every sandbox, or none. */
+/**
+ * Returns a wall-clock time (Unix ms) that does not jump while the gateway runs, because a jump could expire every sandbox at
+ * once.
+ */
 function steadyNow(): number {
   return Math.floor(performance.timeOrigin + performance.now());
 }

@@ -1,17 +1,15 @@
-/**
- * Makes what was written durable, for many writers at a time: calls that come while one sync is in flight share the next.
- */
+/** Makes writes durable for many writers with few syncs. Calls that come while one sync is in flight share the next one. */
 export class GroupSync {
   readonly #once: () => Promise<void>;
   #running: Promise<void> | null = null;
   #next: Promise<void> | null = null;
 
-  /** `once` resolves when everything written before the call is durable. */
+  /** @param once resolves when everything that was written before the call is durable */
   constructor(once: () => Promise<void>) {
     this.#once = once;
   }
 
-  /** Resolves when everything written before the call is durable. Throws what `once` throws. */
+  /** Resolves when everything that was written before the call is durable. Throws what `once` throws. */
   sync(): Promise<void> {
     if (!this.#running) return this.#start();
     this.#next ??= this.#running.then(

@@ -2,44 +2,44 @@ import { monotonicMs } from '../../base/monotonic.ts';
 import { isReachable, type Sandbox } from '../leases/sandbox.ts';
 import type { ReadRecord } from './registry.ts';
 
-/** How old what is told may be, in ms: a change that another gateway has made counts here after that. */
+/** A cached record may be out of date for at most this time, in ms. Then a change of another gateway counts here too. */
 const LAG_MS = 500;
-/** How often the server is asked whether all messages have come, while looks are kept and used; in ms. */
+/** While the cache is in use, the server is asked at this interval whether all messages have arrived, in ms. */
 const BEAT_MS = 150;
-/** How long a look is kept, in ms: the longest that a change counts which nobody has told of. */
+/** A record is cached for this time, in ms, so that even a change without a message counts in the end. */
 const KEPT_MS = 10_000;
-/** The same for ports: earlier versions tell nobody of daemons. */
+/** The same limit for ports is shorter, because earlier versions publish no messages about daemons. */
 const DAEMONS_KEPT_MS = 1000;
-/** The most looks, and the most ports, that are kept. */
+/** At most this many records and this many ports are cached. */
 const MOST = 20_000;
 
 export interface RecordSource {
   read(id: string): Promise<ReadRecord>;
   isDaemon(ip: string | null, port: number): Promise<boolean>;
-  /** Asks the server for nothing, behind the messages that it has published. */
+  /** Resolves when the server has answered an empty command, which it does after all messages that it published before. */
   beat(): Promise<unknown>;
 }
 
 interface Kept<T> {
   readonly value: T;
-  /** When the server was asked, by the steady clock. */
+  /** The time at which the server was asked, by `monotonicMs()`. */
   readonly askedAt: number;
 }
 
 /**
- * Keeps what was read of sandboxes that are reachable. The server tells of each change on the connection that it also
- * replies on, in order: so a reply to what was asked at a moment shows that all changes before that moment have been told.
- * What is kept counts while such a moment is at most `LAG_MS` ago, however the connection fails.
+ * Caches records of reachable sandboxes (docs/decisions/029-cached-look-ups.md). The server publishes each change on the
+ * connection on which it also replies, in order. So a reply to a command shows that all changes before the command have been
+ * announced. The cache counts while the last such command was sent at most `LAG_MS` ago, however the connection fails.
  */
 export class LookCache implements Disposable {
   readonly #source: RecordSource;
   readonly #looks = new Map<string, Kept<ReadRecord & { readonly sandbox: Sandbox }>>();
-  /** In flight. */
+  /** The reads in flight. */
   readonly #reads = new Map<string, Kept<Promise<ReadRecord>>>();
   readonly #daemons = new Map<string, Kept<boolean>>();
-  /** Changes with everything that is told of daemons. */
+  /** This number changes with each message about daemons. */
   #daemonsTold = 0;
-  /** All changes before have been told. */
+  /** All changes before this time, by `monotonicMs()`, have been announced. */
   #toldUntil = Number.NEGATIVE_INFINITY;
   #beat: NodeJS.Timeout | undefined;
   #used = false;
@@ -48,13 +48,16 @@ export class LookCache implements Disposable {
     this.#source = source;
   }
 
-  /** The record as it was at most `LAG_MS` ago, and the clock of the registry. */
+  /**
+   * Returns the record as it was at most `LAG_MS` ago, and the time by the clock of the registry. Throws what the source
+   * throws.
+   */
   async look(id: string): Promise<ReadRecord> {
     const now = monotonicMs();
     const kept = this.#looks.get(id);
     if (kept && this.#counts(kept, now, KEPT_MS)) {
       const clock = kept.value.now + now - kept.askedAt;
-      // A longer time to live may be on its way.
+      // After the deadline the record is read again, because its time to live may have been extended.
       if (isReachable(kept.value.sandbox, clock)) return { sandbox: kept.value.sandbox, now: clock };
     }
     const inFlight = this.#reads.get(id);
@@ -62,6 +65,7 @@ export class LookCache implements Disposable {
     return this.#read(id, now);
   }
 
+  /** Answers as `Store.isDaemon` does, as of at most `LAG_MS` ago. Throws what the source throws. */
   async isDaemon(ip: string | null, port: number): Promise<boolean> {
     const now = monotonicMs();
     const key = `${port} ${ip ?? ''}`;
@@ -74,20 +78,20 @@ export class LookCache implements Disposable {
     return value;
   }
 
-  /** A record has changed. */
+  /** Must be called when a record has changed. */
   forget(id: string): void {
     this.#looks.delete(id);
-    // What is being read may be from before the change.
+    // A read in flight may return the record from before the change.
     this.#reads.delete(id);
   }
 
-  /** A daemon has come or gone. */
+  /** Must be called when a daemon at this port was added or removed. */
   forgetPort(port: number): void {
     this.#daemonsTold++;
     for (const key of this.#daemons.keys()) if (key.startsWith(`${port} `)) this.#daemons.delete(key);
   }
 
-  /** Messages may have been lost. */
+  /** Must be called when messages may have been lost. */
   forgetAll(): void {
     this.#daemonsTold++;
     for (const each of [this.#looks, this.#reads, this.#daemons]) each.clear();
@@ -120,7 +124,7 @@ export class LookCache implements Disposable {
     return now - this.#toldUntil < LAG_MS && now - askedAt < keptMs;
   }
 
-  /** Asks until nothing of what is kept was used since the last time. */
+  /** Asks the server again and again, until the cache was not used since the last time. */
   async #onBeat(): Promise<void> {
     this.#beat = undefined;
     if (!this.#used) return;
@@ -131,7 +135,7 @@ export class LookCache implements Disposable {
       await this.#source.beat();
       this.#told(askedAt);
     } catch {
-      // Without a beat, what is kept soon counts no longer, and the next request is told why.
+      // Without an answer the cache soon stops to count, and the next request gets the error.
     }
   }
 
@@ -145,7 +149,7 @@ export class LookCache implements Disposable {
 }
 
 function keep<T>(map: Map<string, Kept<T>>, key: string, kept: Kept<T>): void {
-  // The first key of the map is the oldest, because what is read again is added again.
+  // The first key of the map is the oldest one, because each read adds its key at the end.
   const [oldest] = map.size >= MOST ? map.keys() : [];
   if (oldest !== undefined) map.delete(oldest);
   map.delete(key);

@@ -3,15 +3,13 @@ import type { Logger } from 'pino';
 import { EnvdError, messageOf } from '../../base/errors.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
 
-/** The bounds of the time between two attempts, in ms. */
+/** The time between two attempts has these bounds, in ms. */
 const FIRST_RETRY_MS = 50;
 const LONGEST_RETRY_MS = 2000;
 
 /**
- * Opens a registry that may be slower to start than the gateway: again while that throws `unavailable`, for `waitMs`. Then throws
- * the last error.
- *
- * @param signal aborts the waiting
+ * Opens a registry that may start later than the gateway. Tries again while `open` throws `unavailable`, until `waitMs` have
+ * passed. Then throws the last error. Throws the reason of `signal` when that aborts the wait.
  */
 export async function untilReachable<T>(
   open: () => Promise<T>,
@@ -27,7 +25,7 @@ export async function untilReachable<T>(
       const left = end - monotonicMs();
       if (!(error instanceof EnvdError) || error.kind !== 'unavailable' || left <= 0) throw error;
       const reason = messageOf(error);
-      logger.warn({ reason, seconds: Math.round(left / 1000) }, 'the start waits for the registry');
+      logger.warn({ reason, seconds: Math.round(left / 1000) }, 'the registry is not available yet: the start tries again');
       await delay(Math.min(delayMs, left), undefined, { signal });
     }
   }

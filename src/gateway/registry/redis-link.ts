@@ -7,42 +7,42 @@ import { CONNECT_TIMEOUT_MS, checkServer, makeClient, type RedisClient } from '.
 import { CHANGES } from './redis-scripts.ts';
 import { Replication } from './replication.ts';
 
-/** The bounds of the time between two attempts to connect, in ms. */
+/** The time between two attempts to connect has these bounds, in ms. */
 const FIRST_RETRY_MS = 50;
 const LONGEST_RETRY_MS = 2000;
 
-/** Of replies: it is a replica; another node of the cluster has the registry. */
+/** A replica answers with the first code, and a node of a cluster that does not have the registry with the second. */
 const ELSEWHERE: readonly string[] = ['READONLY', 'MOVED'];
 
-/** The user or the password of the URL is wrong, or may not do what a gateway does. */
+/** A server answers with these codes when the user or the password is wrong, or when the user has too few permissions. */
 const FORBIDDEN: readonly string[] = ['NOAUTH', 'WRONGPASS', 'NOPERM'];
 
-/** Finds the URL of the server that takes writes now. */
+/** Finds the URL of the server that accepts writes now. Throws `unavailable`. */
 export type Locate = () => Promise<string>;
 
-/** Called with each published message; null: some may have been lost. */
+/** Is called with each published message, and with null when some may have been lost. */
 export type OnMessage = (message: string | null) => void;
 
-/** Which server has the registry. */
+/** Describes the server that has the registry. */
 export interface Server {
   readonly locate: Locate;
-  /** How many of its replicas must have a change before it is answered. */
+  /** At least this many of its replicas must have a change before the change is answered. */
   readonly replicas: number;
   readonly isCluster: boolean;
 }
 
-/** What is connected to one server, and lost together. */
+/** The clients of one server. If one is lost, all are replaced. */
 interface Connection extends Disposable {
-  /** The one for commands and messages first. */
+  /** The first client is for commands and messages. */
   readonly clients: readonly RedisClient[];
   readonly client: RedisClient;
-  /** Null: no replica has to have a change. */
+  /** It is null if no replica must have a change. */
   readonly replication: Replication | null;
 }
 
 /**
- * The one connection to the server that takes writes, for commands and messages, with another one where replicas are waited
- * for. When one is lost, both are made again, to the server that takes writes then.
+ * The connection to the server that accepts writes, for commands and messages. A second connection waits for replicas, if any
+ * must have a change. When one is lost, both are replaced by connections to the server that accepts writes then.
  */
 export class RedisLink implements Disposable {
   readonly #server: Server;
@@ -59,7 +59,10 @@ export class RedisLink implements Disposable {
     this.#logger = logger;
   }
 
-  /** Throws `unavailable` when no server can be reached, `invalid_argument` when it is of a kind that cannot be used. */
+  /**
+   * Connects. Throws `unavailable` when no server can be reached, and `invalid_argument` when the server or the password
+   * cannot be used.
+   */
   static async open(server: Server, onMessage: OnMessage, logger: Logger): Promise<RedisLink> {
     const link = new RedisLink(server, onMessage, logger);
     try {
@@ -74,7 +77,10 @@ export class RedisLink implements Disposable {
     }
   }
 
-  /** Throws `unavailable` when there is no connection, or no reply in time. */
+  /**
+   * Runs a command and returns its reply. Throws `unavailable` when there is no connection, no reply in time, or an error
+   * reply.
+   */
   async run<T>(command: (client: RedisClient) => Promise<T>): Promise<T> {
     const connection = this.#connection;
     if (!connection) throw unreachable();
@@ -88,7 +94,7 @@ export class RedisLink implements Disposable {
     }
   }
 
-  /** The same for a change. Throws `unavailable` also when it has been made, and the replicas do not have it in time. */
+  /** Runs a command that changes something. Also throws `unavailable` when the replicas do not have the change in time. */
   async write<T>(command: (client: RedisClient) => Promise<T>): Promise<T> {
     const replication = this.#connection?.replication;
     const reply = await this.run(command);
@@ -97,18 +103,18 @@ export class RedisLink implements Disposable {
   }
 
   /**
-   * To be called with an answer that is another command's: replies are told apart by their order alone, so nothing that
-   * comes on this connection counts any more. Throws `unavailable`.
+   * Must be called when a reply belongs to another command. Only their order distinguishes replies, so no later reply on this
+   * connection can be trusted. Closes the connection, and throws `unavailable`.
    */
   distrust(): never {
-    const reason = new EnvdError('unavailable', 'the registry has answered what was not asked');
+    const reason = new EnvdError('unavailable', 'the registry sent the reply of another command: the gateway connects again');
     if (this.#connection) this.#lose(this.#connection, reason);
     throw reason;
   }
 
   async #connect(): Promise<void> {
     const connection = makeConnection(await this.#server.locate(), this.#server);
-    // A client may fail before it is asked anything; without a listener the error would be uncaught.
+    // A client may fail before its first command. Without a listener, that error would be uncaught.
     const { promise: lost, reject } = Promise.withResolvers<never>();
     for (const client of connection.clients) {
       client.on('error', (error) => {
@@ -119,9 +125,9 @@ export class RedisLink implements Disposable {
     try {
       const begun = begin(connection, this.#onMessage, this.#server.isCluster);
       await within(CONNECT_TIMEOUT_MS, Promise.race([begun, lost]), () => {
-        throw new EnvdError('unavailable', `the registry does not answer (within ${CONNECT_TIMEOUT_MS} ms)`);
+        throw new EnvdError('unavailable', `the registry did not answer within ${CONNECT_TIMEOUT_MS / 1000} s`);
       });
-      if (this.#closed) throw new EnvdError('aborted', 'the registry is no longer used');
+      if (this.#closed) throw new EnvdError('aborted', 'the gateway is stopping, so it needs no connection to the registry');
     } catch (error) {
       connection[Symbol.dispose]();
       throw error;
@@ -150,7 +156,7 @@ export class RedisLink implements Disposable {
   }
 
   #warn(error: unknown): void {
-    if (!this.#closed) this.#logger.warn({ reason: messageOf(error) }, 'the registry cannot be reached');
+    if (!this.#closed) this.#logger.warn({ reason: messageOf(error) }, 'the registry cannot be reached: the gateway connects again');
   }
 
   [Symbol.dispose](): void {
@@ -161,16 +167,16 @@ export class RedisLink implements Disposable {
   }
 }
 
-/** The first word of an error reply. */
+/** Returns the first word of an error reply, which is its code. */
 const codeOf = (message: string) => message.split(' ', 1)[0] ?? '';
 
 function unreachable(cause?: unknown): EnvdError {
   return new EnvdError('unavailable', 'the registry cannot be reached', { cause });
 }
 
-/** The server has answered, but does not do what it was asked: it is full, it starts, it misses replicas or nodes. */
+/** Returns the error for an error reply. A server sends one when it is full or starting, or when it lacks replicas or nodes. */
 function refused(reply: ErrorReply): EnvdError {
-  return new EnvdError('unavailable', `the registry refuses what it was asked: ${messageOf(reply)}`, {
+  return new EnvdError('unavailable', `the registry refused a command: ${messageOf(reply)}`, {
     cause: reply,
   });
 }
@@ -183,13 +189,13 @@ function makeConnection(url: string, server: Server): Connection {
     clients: waiting ? [client, waiting] : [client],
     replication: waiting && new Replication(waiting, server.replicas, server.isCluster),
     [Symbol.dispose]() {
-      // destroy() throws for a client that is closed already.
+      // destroy() would throw for a client that is already closed.
       for (const each of this.clients) if (each.isOpen) each.destroy();
     },
   };
 }
 
-/** Connects, and subscribes to the changes before anything is read. */
+/** Connects, and subscribes to the changes before any record is read. */
 async function begin(
   { client, clients }: Connection,
   onMessage: OnMessage,

@@ -1,31 +1,37 @@
 import { defineScript } from '@redis/client';
 import { hostOf, PHASES, type Sandbox } from '../leases/sandbox.ts';
 
-/** One hash tag for all keys, as earlier versions have it. */
+/** All keys have this hash tag, so that they are in one slot of a cluster. */
 export const PREFIX = '{envd-gateway}';
 const RECORD = `${PREFIX}:sandbox:`;
-/** Ids by when a gateway has to act. */
+/** A sorted set of ids; the score is the time at which a gateway has to act, in Unix ms. */
 const ATTENTION = `${PREFIX}:attention`;
-/** How many daemons there are, by endpoint: `IP:PORT`, `*:PORT` at host names, `any:PORT` in all. */
+/** A hash with the numbers of daemons by endpoint: `IP:PORT`, `*:PORT` for those at host names, and `any:PORT` for all. */
 const DAEMONS = `${PREFIX}:daemons`;
-/** Ids by when the sandbox was started: all, and those of one owner behind a colon. */
+/**
+ * Sorted sets of ids; the score is the start of the sandbox. This one has all ids. With a colon and an owner, it has those of
+ * the owner.
+ */
 const STARTED = `${PREFIX}:started`;
-/** Ids, a set for each phase. */
+/** A set of ids for each phase. */
 const PHASE = `${PREFIX}:phase:`;
-/** Published here: the ids of changed records, and `daemon:PORT` where a daemon has come or gone. */
+/** The messages on this channel are ids of changed records, and `daemon:PORT` when a daemon was added or removed. */
 export const CHANGES = `${PREFIX}:changes`;
-/** Published or written here, for nobody: replicas that have it have all writes before it. */
+/** A message on this channel, or a write to this key, marks a position. A replica that has it has all earlier writes too. */
 export const BARRIER = `${PREFIX}:barrier`;
-/** The random key of this registry. */
+/** This key holds the random secret of the registry. */
 export const SHARED_KEY = `${PREFIX}:key`;
 
-/** Returns the key, version, record, and Redis' clock, which all gateways share. */
+/** Returns the key, the version, the record, and the clock of Redis, which all gateways share. */
 const READ = `
   local found = redis.call('HMGET', KEYS[1], 'version', 'record')
   local time = redis.call('TIME')
   return { KEYS[1], found[1], found[2], time[1], time[2] }`;
 
-/** Enters a record in the lists of sandboxes, whatever they have had of it; without a phase, removes it from them. */
+/**
+ * Defines a function that puts an id into the lists of sandboxes, whatever they had before. With an empty phase, it removes
+ * the id.
+ */
 const LIST = `
   local function list(id, phase, started, owner, earlier_owner)
     for _, each in ipairs({ ${PHASES.map((phase) => `'${phase}'`).join(', ')} }) do
@@ -41,8 +47,9 @@ const LIST = `
   end`;
 
 /**
- * Arguments: id, expected version or '', new version, when it is due, record or '' to remove it, endpoint and port of the
- * daemon, host, number of failures, phase, start, owner. Returns the new version if written, else ''.
+ * Writes or removes a record. The arguments are the id, the expected version or '', the new version, the time at which it is
+ * due, the record or '' to remove it, the endpoint and the port of the daemon, the host, the number of failures, the phase,
+ * the start, and the owner. Returns the new version if the record was written, otherwise ''.
  */
 const WRITE = `${LIST}
   if (redis.call('HGET', KEYS[1], 'version') or '') ~= ARGV[2] then return '' end
@@ -72,8 +79,8 @@ const WRITE = `${LIST}
   return ARGV[3]`;
 
 /**
- * Arguments: how many, behind how many. Returns the time, when the next one is due or '', and of each id, host, owner or '',
- * number of failures.
+ * Reads sandboxes that are due. The arguments are the maximum number, and the number to skip. Returns the time, the time at
+ * which the next one is due or '', and for each sandbox its id, its host, its owner or '', and its number of failures.
  */
 const DUE = `
   local time = redis.call('TIME')
@@ -88,8 +95,8 @@ const DUE = `
   return { string.format('%d', now), after[2] or '', found }`;
 
 /**
- * Arguments: how many, behind which start and id, the farthest start, and REV to go backwards. Returns
- * of each id, start, record or ''.
+ * Reads a page of a list. The arguments are the maximum number, the start and the id behind which the page begins, the last
+ * start, and REV for the opposite order. Returns for each sandbox its id, its start, and its record or ''.
  */
 const PAGE = `
   local function range(first, last, ...)
@@ -119,7 +126,7 @@ const PAGE = `
   end
   return found`;
 
-/** Arguments: ids. Enters records in the lists that were written by a version without them. */
+/** Puts records into the lists that a version without lists has written. The arguments are their ids. */
 const ENTER = `${LIST}
   for _, id in ipairs(ARGV) do
     local record = redis.call('HGET', '${RECORD}' .. id, 'record')
@@ -132,7 +139,7 @@ const ENTER = `${LIST}
   end
   return 1`;
 
-/** A script on one key, with arguments as they are. */
+/** Defines a script that has one key, and arguments that are passed on unchanged. */
 function script<T>(SCRIPT: string, readOnly: boolean, transformReply: (reply: unknown) => T) {
   return defineScript({
     SCRIPT,
@@ -146,6 +153,7 @@ function script<T>(SCRIPT: string, readOnly: boolean, transformReply: (reply: un
   });
 }
 
+/** The scripts, as commands of the client. */
 export const SCRIPTS = {
   readRecord: script(READ, true, (reply) => reply as readonly (string | null)[]),
   writeRecord: script(WRITE, false, (reply) => reply as string),
@@ -157,7 +165,7 @@ export const SCRIPTS = {
   enterRecords: script(ENTER, false, () => {}),
 };
 
-/** The names of keys. */
+/** The names of the keys in Redis. */
 export const KEYS = {
   attention: ATTENTION,
   daemons: DAEMONS,
@@ -167,7 +175,7 @@ export const KEYS = {
   phase: (phase: string) => PHASE + phase,
 } as const;
 
-/** The last arguments of a write. */
+/** Returns the last arguments of a write, from the endpoint on. They are empty if the record is removed. */
 export function fieldsOf(sandbox: Sandbox | null): readonly string[] {
   if (!sandbox) return ['', '', '', '', '', '', ''];
   const { ip, port, failures, phase, startedAt, owner } = sandbox;

@@ -6,11 +6,11 @@ import { type OnMessage, RedisLink, type Server } from './redis-link.ts';
 import { BARRIER, fieldsOf, KEYS, SHARED_KEY } from './redis-scripts.ts';
 import type { Due, OnChange, PageQuery, ReadRecord, RecordPage, Store, Stored } from './registry.ts';
 
-/** How many records are entered in the lists at a time, so that other commands come between. */
+/** So many records are put into the lists at a time, so that other commands can run in between. */
 const ENTERED = 500;
 const DAEMON_TOLD = /^daemon:(\d+)$/;
 
-/** A Redis server that several gateways share. Each write is one script, which Redis runs atomically. */
+/** Keeps records in a Redis server that several gateways share. Each write is one script, which Redis runs atomically. */
 export class RedisStore implements Store {
   readonly exclusive = false;
   readonly #link: RedisLink;
@@ -22,7 +22,10 @@ export class RedisStore implements Store {
     this.#cache = cache;
   }
 
-  /** Throws `unavailable` when the server cannot be reached. Later the store reconnects by itself. */
+  /**
+   * Connects to the server, and later reconnects by itself. Throws `unavailable` when it cannot be reached, and
+   * `invalid_argument`.
+   */
   static async open(server: Server, logger: Logger): Promise<RedisStore> {
     let onMessage: OnMessage = () => {};
     const link = await RedisLink.open(server, (message) => onMessage(message), logger);
@@ -55,7 +58,7 @@ export class RedisStore implements Store {
     this.#onChange(message);
   }
 
-  /** Enters all records in the lists when some are missing: an earlier version has no lists. */
+  /** Puts all records into the lists when some are missing, because an earlier version has no lists. */
   async #enterAll(): Promise<void> {
     const [all, listed] = await this.#link.run((client) =>
       Promise.all([client.zCard(KEYS.attention), client.zCard(KEYS.started)]),
@@ -97,7 +100,7 @@ export class RedisStore implements Store {
       const written = await this.#link.write((client) => client.writeRecord(KEYS.record(id), values));
       return written !== '' && (written === version || this.#link.distrust());
     } finally {
-      // On this gateway a change counts at once. A write that failed may have been done, too.
+      // A change counts at once on this gateway. Even a write that failed may have changed the record.
       this.#cache.forget(id);
       if (sandbox) this.#cache.forgetPort(sandbox.port);
     }

@@ -4,7 +4,7 @@ import type { Phase, Sandbox } from '../leases/sandbox.ts';
 import { date } from '../leases/transitions.ts';
 import { Changes, type FollowedRecord } from './changes.ts';
 
-/** A record and its version, which changes with every write. */
+/** A record with its version, which changes with every write. */
 export interface Stored {
   readonly sandbox: Sandbox;
   readonly version: string;
@@ -21,92 +21,93 @@ export interface DueSandbox {
 /** The sandboxes that some gateway has to act on. */
 export interface Due {
   readonly sandboxes: readonly DueSandbox[];
-  /** The time until the next one, in ms; 0 or less when there are more already, infinity when there is none. */
+  /**
+   * The time until the next one is due, in ms. It is 0 or less if more are due already, and infinity if there are no others.
+   */
   readonly nextInMs: number;
 }
 
 export type Order = 'asc' | 'desc';
 
-/**
- * A place in the order of the start of sandboxes; those that started in the same millisecond are in the order of their
- * ids.
- */
+/** A position in the order in which sandboxes started. Those that started in the same millisecond are ordered by their ids. */
 export interface Position {
-  /** Unix ms. */
+  /** The start of the sandbox, in Unix ms. */
   readonly startedAt: number;
   readonly id: string;
 }
 
-/** Which part of the list of sandboxes is wanted. */
+/** Describes a page of the list of sandboxes. */
 export interface PageQuery {
   readonly order: Order;
-  /** Where the page begins, itself not included; null: at the first one. */
+  /** The page begins behind this position. If it is null, the page begins with the first sandbox. */
   readonly after: Position | null;
-  /** The most records. */
+  /** The maximum number of records. */
   readonly limit: number;
-  /** Those of this client; null: all. */
+  /** Only sandboxes of this client are listed. If it is null, all are. */
   readonly owner: string | null;
 }
 
-/** A part of the list of sandboxes. What is registered or removed meanwhile neither repeats nor hides others. */
+/** A page of the list of sandboxes. Registrations and removals between two pages neither repeat nor hide other sandboxes. */
 export interface RecordPage {
   readonly sandboxes: readonly Sandbox[];
-  /** Behind which the next page begins; null: there is none. */
+  /** The next page begins behind this position. It is null if there is no next page. */
   readonly next: Position | null;
 }
 
-/** Called with the id of a record that some gateway has changed; null: any may have been. */
+/** Is called with the id of a record that some gateway has changed, or with null if any record may have changed. */
 export type OnChange = (id: string | null) => void;
 
 /**
- * Keeps records. A sandbox that is overdue when it is written is due at that moment: behind all that were due before. A write names the version that was read, so that of two concurrent writes one fails and starts again.
+ * Keeps records. A sandbox that is overdue when it is written becomes due at that moment, behind all that were due before. A
+ * write names the version that was read, so that one of two concurrent writes fails and starts again. Operations throw
+ * `unavailable` when the registry does not answer.
  */
 export interface Store extends AsyncDisposable {
-  /** Whether no other gateway can open it at the same time. */
+  /** True if no other gateway can open the store at the same time. */
   readonly exclusive: boolean;
-  /** Throws when records cannot be read or written now. */
+  /** Throws if records cannot be read or written now. */
   check(): Promise<void>;
-  /** Calls `onChange` after each change from now on. */
+  /** Calls `onChange` after each later change. */
   watch(onChange: OnChange): Promise<void>;
-  /** A random key that all gateways of this registry share; the first one makes it. */
+  /** Returns a random secret that all gateways of this registry share. The first gateway makes it. */
   key(): Promise<string>;
-  /** Reads the record, and the clock that all gateways share (Unix ms). */
+  /** Returns the record, and the time by the clock that all gateways share (Unix ms). */
   read(id: string): Promise<{ readonly stored: Stored | null; readonly now: number }>;
-  /** The same, but perhaps as it was a moment ago (docs/decisions/029-cached-look-ups.md); for decisions about requests. */
+  /** Returns the same for decisions about requests, perhaps as of a moment ago (docs/decisions/029-cached-look-ups.md). */
   look(id: string): Promise<ReadRecord>;
   /**
-   * Writes a record, or removes it (null), if its version is still `expected` (null: there is none). Returns whether it
-   * was.
+   * Writes a record, or removes it if `sandbox` is null. Does so only if its version is still `expected`, which is null for a
+   * new record. Returns whether it did.
    */
   write(id: string, sandbox: Sandbox | null, expected: string | null): Promise<boolean>;
   /**
-   * Whether a port is that of a daemon at the address, or may be: daemons at host names may be anywhere. Null: the address
-   * is not known, so the port must be that of no daemon at all.
+   * Returns whether a port belongs, or may belong, to a daemon at the address `ip`. Daemons at host names may be at any
+   * address. If `ip` is null, the address is not known, so a daemon at any address counts.
    */
   isDaemon(ip: string | null, port: number): Promise<boolean>;
   page(query: PageQuery): Promise<RecordPage>;
   countPhases(): Promise<Readonly<Record<Phase, number>>>;
-  /** At most `limit` of them behind the first `offset`, the longest due first. */
+  /** Returns at most `limit` sandboxes that are due, the longest due first, without the first `offset`. */
   due(limit: number, offset: number): Promise<Due>;
-  /** Ids of at most `limit` sandboxes that no gateway ever has to act on. */
+  /** Returns ids of at most `limit` sandboxes on which no gateway ever has to act. */
   endless(limit: number): Promise<readonly string[]>;
 }
 
-/** How many records of a list are read at a time. */
+/** So many records of a list are read at a time. */
 const PAGE = 500;
-/** When a record is looked at again whose change was not announced, in ms. */
+/** A record is read again after this time, in ms, because its change may not have been announced. */
 const MISSED_MS = 500;
 
-/** A change of a record: returns the new one, the same one to leave it, or null to remove it. Throws to refuse. */
+/** Returns the new record, the same one to leave it unchanged, or null to remove it. Throws to refuse. `now` is in Unix ms. */
 export type Change = (sandbox: Sandbox, now: number) => Sandbox | null;
 
-/** A record, and the clock that all gateways share (Unix ms). */
+/** A record, and the time by the clock that all gateways share (Unix ms). */
 export interface ReadRecord {
   readonly sandbox: Sandbox | null;
   readonly now: number;
 }
 
-/** The records of all sandboxes. A change is atomic, also between gateways. */
+/** The records of all sandboxes. Changes are atomic, even between gateways. Throws what its store throws. */
 export class Registry {
   readonly #store: Store;
   readonly #changes = new Changes();
@@ -115,22 +116,23 @@ export class Registry {
     this.#store = store;
   }
 
-  /** Throws when records cannot be read or written now. */
+  /** Throws if records cannot be read or written now. */
   check(): Promise<void> {
     return this.#store.check();
   }
 
+  /** Returns the current record, or null as `sandbox` if there is none. */
   async find(id: string): Promise<ReadRecord> {
     const { stored, now } = await this.#store.read(id);
     return { sandbox: stored?.sandbox ?? null, now };
   }
 
-  /** The same as of a moment ago, for decisions about requests. A change that this gateway has made counts at once. */
+  /** Returns the same as of a moment ago, for decisions about requests. A change that this gateway has made counts at once. */
   look(id: string): Promise<ReadRecord> {
     return this.#store.look(id);
   }
 
-  /** Makes or replaces a record. */
+  /** Creates or replaces a record. Calls `make` again if the record changes meanwhile. Throws what `make` throws. */
   async put(id: string, make: (before: Sandbox | null, now: number) => Sandbox): Promise<Sandbox> {
     for (;;) {
       const { stored, now } = await this.#store.read(id);
@@ -139,7 +141,10 @@ export class Registry {
     }
   }
 
-  /** Changes a record. Null: this change has removed it; undefined: there is none. */
+  /**
+   * Changes a record, and returns it. Returns null if this change has removed it, and undefined if there is none. Calls
+   * `change` again if the record changes meanwhile. Throws what `change` throws.
+   */
   async change(id: string, change: Change): Promise<Sandbox | null | undefined> {
     for (;;) {
       const { stored, now } = await this.#store.read(id);
@@ -150,11 +155,12 @@ export class Registry {
     }
   }
 
-  /** Notes from now on whether any gateway changes a record, as far as that is announced. Call `watch` before. */
+  /** Follows later changes of a record by any gateway, as far as they are announced. `watch` must have been called before. */
   follow(id: string): FollowedRecord {
     return this.#changes.follow(id);
   }
 
+  /** Calls `onChange` after each later change. May be called once. */
   watch(onChange: OnChange): Promise<void> {
     return this.#store.watch((id) => {
       this.#changes.announce(id);
@@ -163,8 +169,8 @@ export class Registry {
   }
 
   /**
-   * Looks at a record after each change, until `look` returns something, which is returned. Undefined: it has not within
-   * `ms`, or `signal` has aborted.
+   * Calls `look` now and after each change of a record, until it returns something, which is returned. Returns undefined
+   * after `ms`, or when `signal` aborts. Throws what `look` throws.
    */
   async until<T>(
     id: string,
@@ -195,7 +201,7 @@ export class Registry {
     return this.#store.page(query);
   }
 
-  /** All records, or those of one client; read in pages, while they change. */
+  /** Yields all records, or those of one client. They may change meanwhile, because they are read in pages. */
   async *list(owner: string | null = null): AsyncGenerator<Sandbox> {
     for (let after: Position | null = null; ; ) {
       const { sandboxes, next } = await this.#store.page({ order: 'asc', limit: PAGE, after, owner });
@@ -215,8 +221,8 @@ export class Registry {
   }
 
   /**
-   * Has all paused sandboxes forgotten after `keptMs` that are to be kept for ever: an earlier version has paused them,
-   * or a gateway that was told so.
+   * Gives all paused sandboxes that would never be forgotten a time at which they are, `keptMs` from now. Such records come
+   * from earlier versions, and from gateways with `--keep-paused 0`.
    */
   async dateEndless(keptMs: number, signal: AbortSignal): Promise<void> {
     for (;;) {
@@ -229,7 +235,7 @@ export class Registry {
     }
   }
 
-  /** Drops the claims of earlier gateways, if no other gateway can be running. */
+  /** Drops the claims of earlier gateways if no other gateway can be running, so that work continues at once. */
   async dropClaims(): Promise<void> {
     if (!this.#store.exclusive) return;
     for await (const { id, claim } of this.list()) {

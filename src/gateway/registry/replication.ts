@@ -5,15 +5,16 @@ import { GroupSync } from './group-sync.ts';
 import type { RedisClient } from './redis-client.ts';
 import { BARRIER } from './redis-scripts.ts';
 
-/** How long replicas may take to get a change, in ms; less than a command may take. */
+/** Replicas must have a change within this time, in ms. It is less than a command may take. */
 const LIMIT_MS = 1000;
-/** How long no more replicas are waited for than had a change in time, in ms. */
+/** After a replica was late, only as many as were in time are waited for during this time, in ms. */
 const LENIENT_MS = 10_000;
 
 /**
- * Waits until replicas of a server have what was written to it (WAIT), so that it survives the server: until all have it that
- * are connected, any of which may be made the master, or for `LIMIT_MS`; then `least` must have it. On a connection of its own:
- * WAIT holds up what comes behind it.
+ * Waits until replicas of a server have what was written to it (WAIT), so that the writes survive the loss of the server. It
+ * waits for all connected replicas, because any of them may become the master. After `LIMIT_MS`, at least `least` must have
+ * the writes. It has a connection of its own, because WAIT blocks later commands on its connection
+ * (docs/decisions/030-replicated-changes.md).
  */
 export class Replication {
   readonly #client: RedisClient;
@@ -21,11 +22,11 @@ export class Replication {
   readonly #barrier: Barrier;
   readonly #group: GroupSync;
   readonly #limit = new CommandLimit();
-  /** How many are waited for. */
+  /** So many replicas are waited for. */
   #wanted: number;
   #lenientUntil = 0;
 
-  /** @param client connected before anything is written, so that it is the same server to which that was written */
+  /** @param client must be connected before anything is written, so that its server is the one that gets the writes */
   constructor(client: RedisClient, least: number, isCluster: boolean) {
     this.#client = client;
     this.#least = least;
@@ -34,7 +35,9 @@ export class Replication {
     this.#group = new GroupSync(() => this.#reach());
   }
 
-  /** Resolves when the replicas have what was written before the call. Throws `unavailable` when they have not in time. */
+  /**
+   * Resolves when the replicas have what was written before the call. Throws `unavailable` when they do not have it in time.
+   */
   sync(): Promise<void> {
     return this.#group.sync();
   }
@@ -46,7 +49,7 @@ export class Replication {
       if (reached < this.#least)
         refuse(`${reached} of ${this.#least} replicas have it after ${LIMIT_MS / 1000} s`);
       const isLate = reached < Math.min(wanted, connected);
-      // A replica that hangs would hold up every change until the server gives it up, a minute later.
+      // Otherwise a replica that hangs would delay every change until the server drops it, a minute later.
       if (isLate) this.#lenientUntil = monotonicMs() + LENIENT_MS;
       const isLenient = monotonicMs() < this.#lenientUntil;
       this.#wanted = Math.max(this.#least, isLenient ? Math.min(reached, connected) : connected);
@@ -54,10 +57,11 @@ export class Replication {
     }
   }
 
-  /** How many replicas have what was written, and how many are connected. */
+  /** Returns how many replicas have what was written, and how many are connected. */
   async #wait(wanted: number): Promise<{ readonly reached: number; readonly connected: number }> {
     const client = this.#client;
-    // WAIT is for what its own connection has sent to the replicas: a message, behind all earlier writes of others.
+    // WAIT counts only writes of its own connection. So this connection first writes something, which comes behind all
+    // earlier writes.
     const [, reached, info] = await Promise.all([
       this.#barrier(client),
       client.wait(wanted, LIMIT_MS),
@@ -70,10 +74,10 @@ export class Replication {
 type Barrier = (client: RedisClient) => Promise<unknown>;
 
 const publish: Barrier = (client) => client.publish(BARRIER, '');
-/** In a cluster messages do not go the way of writes. */
+/** In a cluster, messages are not part of the stream of writes, so a key is written. */
 const write: Barrier = (client) => client.set(BARRIER, '');
 
 function refuse(reason: string, cause?: unknown): never {
-  const message = `the registry has not replicated the change, which may be lost: ${reason}`;
+  const message = `the registry did not replicate the change, which may be lost: ${reason}`;
   throw new EnvdError('unavailable', message, { cause });
 }

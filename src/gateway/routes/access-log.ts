@@ -6,10 +6,12 @@ import type { Forwarded } from '../access/forwarded.ts';
 import type { Downstream } from './downstream.ts';
 import type { Target } from './target.ts';
 
-/** How much of a path is logged, in characters. */
+/** The log has so much of a path, in characters. */
 const PATH_LENGTH = 256;
 
-/** Logs one line for each request to a sandbox, when it ends: without queries, headers and bodies, which contain secrets. */
+/**
+ * Logs one line for each request to a sandbox when it ends. It omits queries, headers and bodies, which may contain secrets.
+ */
 export class AccessLog {
   readonly #logger: Logger;
   readonly #forwarded: Pick<Forwarded, 'clientOf'>;
@@ -19,7 +21,7 @@ export class AccessLog {
     this.#forwarded = forwarded;
   }
 
-  /** Follows an exchange to its end. */
+  /** Logs an exchange when it ends. `target` is undefined if the request named no valid one. */
   begin({ request, stream }: Downstream, target: Target | undefined): void {
     const { method, url = '', socket } = request;
     const client = this.#forwarded.clientOf(request);
@@ -31,7 +33,7 @@ export class AccessLog {
         path: pathOf(url),
         client,
         ...(target && { sandboxID: target.id, port: target.port }),
-        // The status of an upgrade is sent by the sandbox itself.
+        // The sandbox itself sends the status of an upgrade, so it is not known here.
         ...(response?.headersSent && { status: response.statusCode }),
         ...(response?.writableFinished === false && { aborted: true }),
         milliseconds: Math.round((monotonicMs() - started) * 10) / 10,
@@ -43,7 +45,7 @@ export class AccessLog {
   }
 }
 
-/** The path without the query and, in absolute form, without user and password. */
+/** Returns the path without the query, and a URL without user and password. */
 function pathOf(target: string): string {
   const path = target.split(/[?#]/, 1)[0] ?? '';
   return path.replace(/^[a-z+.-]*:?\/\/[^/]*@/i, '').slice(0, PATH_LENGTH);

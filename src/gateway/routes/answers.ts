@@ -2,19 +2,21 @@ import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:ht
 import { ERROR_HEADERS, errorBody } from '../../base/errors.ts';
 import { passOnIds } from '../../base/http/call-ids.ts';
 
-/** The headers of the gateway's own responses: readable by pages of any origin, and never cached. */
+/** The gateway's own responses have these headers, so that pages of any origin can read them and nobody caches them. */
 export const OWN_HEADERS = { ...ERROR_HEADERS, 'access-control-allow-origin': '*' } as const;
 
-/** A refusal, as the client sees it. */
+/** A refusal as the client gets it. */
 export interface RefusalAnswer {
-  /** The status. */
+  /** The HTTP status. */
   readonly code: number;
   readonly message: string;
-  /** When to retry, in whole seconds; absent: not sent. */
+  /** The value of `Retry-After`, in whole seconds. If it is absent, the header is not sent. */
   readonly retryAfter?: number | undefined;
 }
 
-/** Refuses a request, or closes its connection if the response has begun. */
+/**
+ * Refuses a request, or closes its connection if the response has begun. The body names the sandbox if `sandboxID` is given.
+ */
 export function refuse(
   response: ServerResponse,
   { code, message, retryAfter }: RefusalAnswer,
@@ -24,25 +26,26 @@ export function refuse(
     response.destroy();
     return;
   }
-  // Headers of the sandbox's response may be set already.
+  // Headers of the sandbox's response may already be set.
   for (const name of response.getHeaderNames()) response.removeHeader(name);
   const body =
     sandboxID === undefined ? errorBody(code, message) : JSON.stringify({ sandboxID, message, code });
   passOnIds(response.req, response);
   if (retryAfter !== undefined) response.setHeader('retry-after', retryAfter);
-  // Without its own phrase the answer would have the sandbox's.
+  // Without a reason phrase of its own, the response would have that of the sandbox.
   response.writeHead(code, STATUS_CODES[code], { ...OWN_HEADERS, 'content-length': Buffer.byteLength(body) });
   response.end(body);
 }
 
+/** Browsers may cache the answer to a preflight for this time, in seconds. */
 const PREFLIGHT_MAX_AGE_S = '7200';
 
-/** Whether a request is a browser's CORS preflight, which comes without the headers that name a sandbox. */
+/** Returns whether a request is a CORS preflight of a browser, which has no headers that name a sandbox. */
 export function isPreflight({ method, headers }: IncomingMessage): boolean {
   return method === 'OPTIONS' && headers['access-control-request-method'] !== undefined;
 }
 
-/** Allows everything to pages of any origin, as the daemon does. */
+/** Answers a preflight. Allows everything to pages of any origin, as the daemon does. */
 export function answerPreflight(request: IncomingMessage, response: ServerResponse): void {
   const wanted = request.headers['access-control-request-headers'];
   response

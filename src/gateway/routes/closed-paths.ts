@@ -1,18 +1,18 @@
-/** The daemon's operations that are closed to clients; only the platform calls them. */
+/** Only the platform may call these operations of the daemon. */
 const CLOSED = new Set(['/init', '/freeze', '/unfreeze', '/collapse', '/fsfreeze', '/fsthaw', '/upgrade']);
 
-/** A request target in origin form, `/path?query` (RFC 9112, section 3.2.1); null when it has no path. */
+/** Returns a request target in origin form, `/path?query` (RFC 9112, section 3.2.1), or null if it has no path. */
 export function originForm(target: string): string | null {
   if (target.startsWith('/')) return target;
   const url = /^https?:\/\//i.test(target) ? URL.parse(target) : null;
-  // The rest stays as it is, whereas URL.parse() would resolve dots and encode characters.
+  // The text is cut, because URL.parse() would resolve dots and encode characters.
   return url ? target.replace(/^https?:\/\/[^/?#]*/i, '').replace(/^(?!\/)/, '/') : null;
 }
 
 /**
- * The closed operation that a target would reach in a server that normalises paths in every known way: decoded any
- * number of times, empty segments and parameters dropped, backslashes read as slashes, dots resolved, in lower case.
- * Null when it reaches none.
+ * Returns the closed operation that a target would reach in a server that normalizes paths in every known way, or null. Such
+ * a server decodes any number of times, drops empty segments and parameters, reads backslashes as slashes, resolves dots, and
+ * ignores case.
  */
 export function closedOperation(target: string): string | null {
   const path = normalise(target);
@@ -32,8 +32,8 @@ function normalise(target: string): string {
 }
 
 /**
- * Decodes until nothing is left to decode, in one pass: a decoded character that completes an escape is decoded at
- * once. Repeated passes over the whole text would take quadratic time for `%252525…`.
+ * Decodes until no escape is left, in one pass. A decoded character that completes an escape is decoded at once, because
+ * repeated passes would take quadratic time for `%252525…`.
  */
 function decodeFully(path: string): string {
   const decoded: string[] = [];

@@ -7,13 +7,13 @@ import { type RefusalAnswer, refuse } from './answers.ts';
 /** The client's side of an exchange: a request or an upgrade. */
 export interface Downstream {
   readonly request: IncomingMessage;
-  /** Closed when the exchange is over. */
+  /** This stream is closed when the exchange is over. */
   readonly stream: Writable;
   refuse(told: RefusalAnswer, sandboxID?: string): void;
   forward(proxy: ReverseProxy, to: Upstream, onFailure: OnFailure): void;
 }
 
-/** Aborts when a stream is closed. */
+/** Returns a signal that aborts when a stream is closed. */
 export function closeSignal(stream: Writable): AbortSignal {
   const closed = new AbortController();
   if (stream.destroyed) closed.abort();
@@ -21,13 +21,14 @@ export function closeSignal(stream: Writable): AbortSignal {
   return closed.signal;
 }
 
+/** Returns the client's side of a request. */
 export function requestFrom(request: IncomingMessage, response: ServerResponse): Downstream {
   return {
     request,
     stream: response,
     refuse(told, sandboxID) {
       refuse(response, told, sandboxID);
-      // The rest of the body is dropped; otherwise the next request on the connection would wait behind it.
+      // The rest of the body is read and dropped, because the next request on the connection comes behind it.
       request.unpipe();
       request.resume();
     },
@@ -35,7 +36,10 @@ export function requestFrom(request: IncomingMessage, response: ServerResponse):
   };
 }
 
-/** Returns null, with the connection closed, when an earlier request on the connection is still without its response. */
+/**
+ * Returns the client's side of an upgrade. If an earlier request on the connection has no response yet, closes it and returns
+ * null.
+ */
 export function upgradeFrom(request: IncomingMessage, socket: Socket, head: Buffer): Downstream | null {
   // Without a listener, a client that resets the connection would cause an uncaught error.
   socket.on('error', () => {});

@@ -4,7 +4,9 @@ import { connectionsOf } from '../../base/http/connections.ts';
 
 const POLL_MS = 100;
 
-/** The time between the first signal and the stop: everything is served, but no connection is kept. */
+/**
+ * The time between the first signal and the stop. The gateway serves every request, but each response closes its connection.
+ */
 export class Drain {
   #active = false;
 

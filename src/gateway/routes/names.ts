@@ -1,26 +1,26 @@
 import type { IncomingMessage } from 'node:http';
 import { EnvdError } from '../../base/errors.ts';
 
-/** `<port>-<id>`. Host names have no case: an id with upper-case letters cannot be named. */
+/** A label has the form `<port>-<id>`. Host names have no case, so no label can name an id with upper-case letters. */
 const LABEL = /^([1-9]\d{0,4})-([a-z0-9][a-z0-9_-]*)$/;
-/** Ids that fit into a host name with any port: a label has at most 63 characters. */
+/** These ids fit into a label with any port, because a label has at most 63 characters (RFC 1035, section 2.3.4). */
 const NAMEABLE = /^[a-z0-9](?:[a-z0-9_-]{0,55}[a-z0-9_])?$/;
 
-/** A sandbox and one of its ports, as a host name gives them. */
+/** A host name names a sandbox and one of its ports. */
 export interface Name {
   readonly id: string;
   readonly port: number;
 }
 
-/** Whether a sandbox can be reached as `<port>-<id>.<domain>`. */
+/** Returns whether a sandbox can be reached as `<port>-<id>.<domain>`. */
 export function isNameable(id: string): boolean {
   return NAMEABLE.test(id);
 }
 
 /**
- * The sandbox that the host of a request names, `<port>-<id>.<domain>`; null when it names none. Throws
- * `invalid_argument` for a malformed name, and when the host is ambiguous.
- * @param header where the host is, in lower case: `host`, unless a proxy asks
+ * Returns the sandbox that the host of a request names as `<port>-<id>.<domain>`, or null if it names none. Throws
+ * `invalid_argument` for a malformed name and for an ambiguous host.
+ * @param header the name of the header with the host, in lower case; it is `host` unless a proxy asks
  */
 export function readName(request: IncomingMessage, domain: string, header: string): Name | null {
   const host = hostOf(request, header);
@@ -33,7 +33,10 @@ export function readName(request: IncomingMessage, domain: string, header: strin
   throw new EnvdError('invalid_argument', message);
 }
 
-/** In lower case, without port and final dot; from an absolute target (RFC 9112, section 3.2.2), if that has one. */
+/**
+ * Returns the host in lower case, without port and final dot. An absolute target (RFC 9112, section 3.2.2) must have the same
+ * one.
+ */
 function hostOf({ url = '', headersDistinct }: IncomingMessage, header: string): string | null {
   const [host = null, ...others] = (headersDistinct[header] ?? []).map(nameIn);
   if (others.length > 0) {
@@ -42,8 +45,8 @@ function hostOf({ url = '', headersDistinct }: IncomingMessage, header: string):
   }
   const authority = /^https?:\/\/([^/?#]*)/i.exec(url)?.[1];
   if (authority === undefined || nameIn(authority) === host) return host;
-  // Servers behind the gateway may disagree on which of the two counts.
-  throw new EnvdError('invalid_argument', 'the request target and the Host header name different hosts');
+  // This is refused, because servers behind the gateway may disagree on which of the two counts.
+  throw new EnvdError('invalid_argument', 'the request target and the Host header must name the same host');
 }
 
 function nameIn(authority: string): string {

@@ -2,17 +2,20 @@ import { Histogram } from 'prom-client';
 import { BUCKETS } from '../../base/http/call-tally.ts';
 import { isReachable, type Phase, type Sandbox } from '../leases/sandbox.ts';
 
-/** The phase that a request finds a sandbox in. */
+/** The phase in which a request finds a sandbox. */
 export type FoundPhase = Phase | 'unknown';
 
-/** The phase of a record; past its deadline, a running sandbox is about to expire. */
+/** Returns the phase of a record. A running sandbox whose deadline has passed counts as `expiring`. */
 export function foundPhase(sandbox: Sandbox, now: number): FoundPhase {
   return sandbox.phase === 'running' && !isReachable(sandbox, now) ? 'expiring' : sandbox.phase;
 }
 
-/** How long requests for sandboxes take, by phase. By id, a gateway would have as many series as it ever had sandboxes. */
+/**
+ * Measures requests for sandboxes by phase, because labels with ids would create a series for every sandbox that ever
+ * existed.
+ */
 export class RequestTimes {
-  readonly routes = histogram('envd_gateway_route_seconds', 'Time until it is known where a request goes', [
+  readonly routes = histogram('envd_gateway_route_seconds', 'Time until the gateway knows where a request goes', [
     ...BUCKETS,
     30,
   ]);
@@ -23,7 +26,7 @@ export class RequestTimes {
 }
 
 function histogram(name: string, help: string, buckets: number[]): Histogram<'phase'> {
-  // Each rendering has a registry of its own, so the histogram is registered in none.
+  // The histogram is registered nowhere, because each rendering of the metrics has a registry of its own.
   const labelNames = ['phase'] as const;
   return new Histogram({ name, help: `${help}, by phase.`, labelNames, buckets, registers: [] });
 }

@@ -7,12 +7,9 @@ import { isRefusal, type Route, type RouteFinder } from './route-finder.ts';
 import type { TargetReader } from './target.ts';
 
 const PATH = /^\/gateway\/route(?=[/?]|$)/;
-/** A target behind a prefix, as the client sent it. */
+/** Envoy appends the target of the client's request to this prefix. */
 const PREFIXED = /^(\?refusal=pass&target=)?(\/.*)$/s;
-/**
- * The default header with the request target that is asked about. `?uri-header=` names another one, `?host-header=`
- * that of the host.
- */
+/** This header has the target of the request in question, unless `?uri-header=` names another one. */
 const URI_HEADER = 'x-original-uri';
 
 export interface RouteAnswerParts {
@@ -22,8 +19,8 @@ export interface RouteAnswerParts {
 }
 
 /**
- * `GET /gateway/route`: tells a proxy in front where a request goes. The headers are those of the request that is asked
- * about, so only a platform key in `X-Gateway-Key` marks the question as the proxy's.
+ * Answers `GET /gateway/route`, by which a proxy in front asks where a request goes (docs/decisions/027-route-answers.md).
+ * The question has the headers of the request, so only a platform key in `X-Gateway-Key` shows that the proxy asks.
  */
 export class RouteAnswers {
   readonly #parts: RouteAnswerParts;
@@ -32,12 +29,14 @@ export class RouteAnswers {
     this.#parts = parts;
   }
 
+  /** Returns whether a request is the question of a proxy. */
   isFor({ url = '', headers }: IncomingMessage): boolean {
     const key = headers['x-gateway-key'];
     if (typeof key !== 'string' || !PATH.test(url)) return false;
     return this.#parts.keys.callerOf({ 'x-api-key': key })?.kind === 'platform';
   }
 
+  /** Answers with the route, or with the refusal that the request would get. Never rejects. */
   async answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     request.resume();
     const asked = readQuestion(request);
@@ -79,7 +78,7 @@ export class RouteAnswers {
     return {
       ...(isKept ? kept : common),
       'x-route-to': authority,
-      // Envoy's clusters of type ORIGINAL_DST read this header.
+      // Clusters of the type ORIGINAL_DST in Envoy read this header.
       'x-envoy-original-dst-host': authority,
       'x-route-via': [headers.via, `${httpVersion} ${to.pseudonym}`].filter(Boolean).join(', '),
       ...(key !== undefined && { 'x-route-api-key': key }),
@@ -90,14 +89,14 @@ export class RouteAnswers {
 const common = { 'cache-control': 'no-store', 'content-length': 0 };
 
 /**
- * How long nginx may cache an answer; the half second in its cache key makes that 0.5 s. Only for answers that depend
- * on nothing but that key: on no other header of the request, nor on `Via`. Not for a sandbox that expires meanwhile,
- * nor where requests are counted.
+ * nginx may cache an answer for this time, in ms. It caches it for half of the time, because the half second is part of its
+ * cache key. An answer is cached only if it depends on nothing else than that key, if the sandbox does not expire meanwhile,
+ * and if no rate limit counts the request.
  */
 const KEPT_MS = 1000;
 const kept = { 'x-accel-expires': String(KEPT_MS / 1000), 'content-length': 0 };
 
-/** For proxies that pass a refused request on to the gateway itself, which refuses it in the contract's words. */
+/** Returns the headers for a proxy that sends a refused request to the gateway itself, which then refuses it. */
 function unchanged({ headers }: IncomingMessage) {
   const key = headers['x-api-key'];
   return {
@@ -109,18 +108,19 @@ function unchanged({ headers }: IncomingMessage) {
 
 /** The question of a proxy. */
 interface Asked {
-  /** The request target. */
+  /** The target of the request in question. */
   readonly path: string;
-  /** The header with the host. */
+  /** The name of the header with the host, in lower case. */
   readonly hostHeader: string;
+  /** If true, a refusal is answered with 200 and without a route. */
   readonly passRefusals: boolean;
-  /** The header with the id that is part of the proxy's cache key; empty: the proxy does not cache. */
+  /** The header with the id that is part of the proxy's cache key. It is empty if the proxy does not cache. */
   readonly cachedBy: string;
 }
 
 function readQuestion({ url = '', headers }: IncomingMessage): Asked {
   const rest = url.replace(PATH, '');
-  // Envoy puts the target behind a prefix; then no header counts, since it would be the client's.
+  // With the target behind the prefix, no header counts, because the client could have sent it.
   const [, passing, behind] = PREFIXED.exec(rest) ?? [];
   if (behind !== undefined)
     return { path: behind, hostHeader: 'host', passRefusals: passing !== undefined, cachedBy: '' };

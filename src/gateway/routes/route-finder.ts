@@ -12,35 +12,35 @@ import { closedOperation, originForm } from './closed-paths.ts';
 import { type FoundPhase, foundPhase, type RequestTimes } from './request-times.ts';
 import type { Target } from './target.ts';
 
-/** How requests for sandboxes ended: the labels of a metric. */
+/** Requests for sandboxes end in these ways, which are the labels of a metric. */
 export const RESULTS = [
   ...(['carried', 'malformed', 'looped', 'closed', 'unauthorized', 'unknown', 'expired'] as const),
   ...(['busy', 'limited', 'failed'] as const),
 ];
 export type Result = (typeof RESULTS)[number];
 
-/** A decision that took longer is made once more, because keys and names may have changed meanwhile; in ms. */
+/** A decision that took longer than this is made once more, in ms, because keys and names may have changed meanwhile. */
 const WAITED_MS = 20;
-/** A request is refused after so many decisions: its sandbox changes faster than it can be reached. */
+/** A request is refused after so many decisions, because its sandbox changes faster than the gateway can decide. */
 const MOST_DECISIONS = 8;
 
-/** What a request asks for. */
+/** A request whose route is wanted. */
 export interface Question {
   readonly target: Target;
   /** The request target, in any form. */
   readonly path: string;
-  /** By the keys that count at the moment. */
+  /** Returns the caller according to the keys that are valid now. */
   readonly caller: () => Caller | null;
   readonly via: string | undefined;
-  /** Aborts when the client has gone. */
+  /** Returns a signal that aborts when the client has disconnected. */
   readonly closed: () => AbortSignal;
 }
 
 /** Resumes paused sandboxes. */
 export interface Resumer {
-  /** Whether a request waits for this sandbox, which is not running. */
+  /** Returns whether a request must wait for this sandbox, which is not running. */
   isFor(sandbox: Sandbox): boolean;
-  /** Resolves when the sandbox runs. Throws an error with the status of the response. */
+  /** Resolves when the sandbox runs. Throws an error that has the status of the response. */
   run(sandbox: Sandbox, signal: AbortSignal): Promise<Sandbox>;
 }
 
@@ -49,15 +49,15 @@ export interface UseRecorder {
   note(sandbox: Sandbox): void;
 }
 
-/** Where a request goes. */
+/** A request is forwarded to this place. */
 export interface Route extends Upstream {
-  /** In origin form. */
+  /** The request target in origin form. */
   readonly path: string;
-  /** The time until the sandbox expires, in ms; 0 if it was resumed for this request. */
+  /** The time until the sandbox expires, in ms. It is 0 if the sandbox was resumed for this request. */
   readonly leftMs: number;
-  /** Whose sandbox it is; one without an owner is its own. */
+  /** The owner of the sandbox, or the sandbox itself if it has no owner. */
   readonly party: string;
-  /** Whether a rate limit counted the request, so that each one must be asked about. */
+  /** True if a rate limit counts requests, so that a proxy must ask about each of them. */
   readonly isCounted: boolean;
 }
 
@@ -65,10 +65,10 @@ export interface Refusal extends RefusalAnswer {
   readonly result: Exclude<Result, 'carried'>;
 }
 
-/** The decision on a request. */
+/** The decision about a request, with the phase in which it found the sandbox. */
 export type Decision = (Route | Refusal) & { readonly phase: FoundPhase };
 
-/** The part of a route that is known before the sandbox is looked up. */
+/** The part of a route that is known before the address is resolved. */
 interface Wanted extends Pick<Route, 'path' | 'pseudonym' | 'leftMs' | 'isCounted'> {
   readonly target: Target;
 }
@@ -81,11 +81,11 @@ export interface RouteParts {
   readonly activity: UseRecorder;
   readonly rates: { readonly clients: Rate; readonly sandboxes: Rate };
   readonly times: RequestTimes;
-  /** Whether only callers with a key reach sandboxes. */
+  /** True if only callers with a key may reach sandboxes. */
   readonly requireKey: boolean;
 }
 
-/** Decides who may reach which sandbox, and where it is. */
+/** Decides whether a request may reach its sandbox, and finds the address. */
 export class RouteFinder {
   readonly #parts: RouteParts;
 
@@ -93,7 +93,7 @@ export class RouteFinder {
     this.#parts = parts;
   }
 
-  /** Throws when the registry cannot be reached. */
+  /** Decides about a request. Throws `unavailable` when the registry cannot be reached. */
   async find(question: Question): Promise<Decision> {
     const started = monotonicMs();
     const decision = await this.#decideLast(question);
@@ -102,8 +102,8 @@ export class RouteFinder {
   }
 
   /**
-   * Decides until nothing has changed during the decision. A sandbox that was removed while its name was looked up would otherwise get
-   * the request at an address that may be another one's by now.
+   * Decides until nothing has changed during a decision. Otherwise, if a sandbox was removed while its name was looked up,
+   * the request could reach an address that belongs to another sandbox by now.
    */
   async #decideLast(question: Question): Promise<Decision> {
     const { id } = question.target;
@@ -116,7 +116,7 @@ export class RouteFinder {
       const isLate = count === 0 && monotonicMs() - started > WAITED_MS;
       if (isRefusal(decision) || !(isLate || record.hasChanged)) return { ...decision, phase: first.phase };
     }
-    const message = `sandbox '${id}' has changed during each of ${MOST_DECISIONS} attempts to reach it: try again later`;
+    const message = `sandbox '${id}' changed during each of ${MOST_DECISIONS} attempts to reach it: try again later`;
     return { ...refuse('busy', 503, message), phase: first?.phase ?? 'unknown' };
   }
 
@@ -138,7 +138,7 @@ export class RouteFinder {
     };
   }
 
-  /** Refuses what can be refused before the sandbox is looked up. */
+  /** Makes the checks that do not need the record of the sandbox. Returns a refusal, or null. */
   #refuseUnseen(question: Question, path: string | null, pseudonym: string, isAgain?: 'again') {
     const { path: asked, target, via } = question;
     const caller = question.caller();
@@ -168,7 +168,7 @@ export class RouteFinder {
     return mustWait ? this.#resume(question, sandbox, route) : this.#upstream(sandbox, route);
   }
 
-  /** The machine may be another one after the resume, with another address. */
+  /** Resumes the sandbox. Checks it again afterwards, because the machine may be another one with another address. */
   async #resume(question: Question, paused: Sandbox, route: Wanted): Promise<Route | Refusal> {
     const { id } = route.target;
     try {
@@ -186,7 +186,7 @@ export class RouteFinder {
     return sandboxes.isLimited || (clients.isLimited && caller?.kind === 'client');
   }
 
-  /** Where keys are required, clients reach only their own sandboxes. */
+  /** Returns whether the caller may reach the sandbox. If keys are required, clients reach only their own sandboxes. */
   #isVisible({ owner }: Sandbox, caller: Caller | null): boolean {
     return !this.#parts.requireKey || caller?.kind !== 'client' || owner === caller.name;
   }
@@ -220,6 +220,7 @@ export class RouteFinder {
   }
 }
 
+/** Returns whether a decision is a refusal. */
 export function isRefusal(answer: Route | Refusal): answer is Refusal {
   return 'code' in answer;
 }
@@ -245,7 +246,7 @@ function unknown(id: string): Refusal {
 }
 
 function describeLoop(id: string): string {
-  return `the gateway has forwarded this request to sandbox '${id}' before: it came back with its Via header`;
+  return `the gateway has forwarded this request to sandbox '${id}' before: the sandbox must not send it back`;
 }
 
 function describeAbsence({ id, phase }: Sandbox): string {

@@ -26,11 +26,11 @@ export interface RouterParts {
   readonly exchanges: Exchanges;
   readonly staleConnections: Pick<StaleConnections, 'follow'>;
   readonly inFlight: InFlight;
-  /** The most requests that may be in flight to one sandbox. */
+  /** At most this many requests may be in flight to one sandbox. */
   readonly maxRequests: number;
-  /** Whether requests to sandboxes need a key, which preflights cannot have. */
+  /** True if requests to sandboxes need a key. Preflights cannot have one. */
   readonly requireKey: boolean;
-  /** Their keys are removed from requests to sandboxes. */
+  /** These keys are removed from requests to sandboxes. */
   readonly keys: Keys;
   readonly forwarded: Forwarded;
   readonly times: RequestTimes;
@@ -40,8 +40,8 @@ export interface RouterParts {
 }
 
 /**
- * Routes every request. One that names a sandbox is forwarded to it, whatever its path; any other is a platform
- * operation. So no path has two meanings.
+ * Routes every request. A request that names a sandbox is forwarded to it, whatever its path is. Any other request is a
+ * platform operation. So no path has two meanings.
  */
 export class Router {
   readonly counts = Object.fromEntries(RESULTS.map((result) => [result, 0])) as Record<Result, number>;
@@ -80,7 +80,7 @@ export class Router {
     });
   }
 
-  /** @param otherwise called when the request names no sandbox */
+  /** @param otherwise is called when the request names no sandbox */
   #route(downstream: Downstream, otherwise: () => void): void {
     try {
       const target = this.#readTarget(downstream);
@@ -88,12 +88,12 @@ export class Router {
       if (target) void this.#forward(downstream, target);
       else if (target === null) otherwise();
     } catch (error) {
-      this.#parts.logger.error({ err: error }, 'a request could not be answered');
+      this.#parts.logger.error({ err: error }, 'unexpected error: a request could not be answered, please report it');
       this.#refuse(downstream, 'failed', toldOf(error));
     }
   }
 
-  /** Null: the request names no sandbox. Undefined: it was refused. */
+  /** Returns the target, null if the request names no sandbox, or undefined if the request was refused. */
   #readTarget(downstream: Downstream): Target | null | undefined {
     try {
       return this.#parts.targets.read(downstream.request);
@@ -138,7 +138,10 @@ export class Router {
     return this.#parts.finder.find({ target, path, caller, via: headers.via, closed });
   }
 
-  /** Refuses a request beyond the limit. Without it, a relay in a sandbox that removes `Via` could use up the gateway. */
+  /**
+   * Refuses a request beyond a limit, and returns true. Without the limit, a relay in a sandbox that removes `Via` could send
+   * requests in a loop until the gateway has no connections left.
+   */
   #isBusy(downstream: Downstream, { id }: Target, client: string | null): boolean {
     const { exchanges, inFlight, maxRequests } = this.#parts;
     const refusal = client === null ? null : inFlight.take(client, downstream.stream);
@@ -164,7 +167,7 @@ export class Router {
     const message = invalid
       ? `the response of sandbox '${id}' on port ${port} is invalid: ${reason}`
       : `sandbox '${id}' cannot be reached on port ${port}: ${reason}`;
-    const event = invalid ? 'a response is invalid' : 'a sandbox cannot be reached';
+    const event = invalid ? 'a sandbox sent an invalid response' : 'a sandbox cannot be reached';
     this.#parts.logger.info({ sandboxID: id, port, reason }, event);
     this.#refuse(downstream, 'failed', { code: 502, message }, id);
   }
@@ -182,7 +185,7 @@ function isSame(one: Caller | null, other: Caller | null): boolean {
   );
 }
 
-/** Gives a request that has no id one, by which the sandbox, the response and the log name it. */
+/** Gives a request an id if it has none. The sandbox, the response and the log name the request by it. */
 function giveId({ headers }: IncomingMessage): void {
   headers['x-request-id'] ??= randomUUID();
 }

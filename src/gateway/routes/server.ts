@@ -7,23 +7,27 @@ import { type RefusalAnswer, refuse } from './answers.ts';
 import { requestFrom, upgradeFrom } from './downstream.ts';
 import { Drain } from './drain.ts';
 
-/** Shorter than the daemon's 640 s, so that a proxy always closes an idle connection before its upstream does. */
+/**
+ * An idle connection is closed after this time. It is shorter than the daemon's, so that a proxy always closes it before its
+ * upstream does.
+ */
 const KEEP_ALIVE_MS = 620_000;
 
 /**
- * Knows which client connection the current code serves: each connection is an asynchronous context, which Node carries
- * along. So an uncaught error can be charged to the exchange that threw it.
+ * Knows which connection the running code serves, so that an uncaught error ends only the connection that caused it. Each
+ * connection has an asynchronous context, which Node passes on to callbacks.
  */
 class ConnectionContext {
   readonly #current = new AsyncLocalStorage<Socket>();
 
-  /** Call it before the server accepts connections. */
+  /** Must be called before the server accepts connections. */
   follow(server: Server): void {
-    // The server's own listener, which makes the parser, must run in the context. That ends with the event of the kernel.
+    // This listener must run before the server's own one, which creates the parser, so that the parser has the context. The
+    // context ends with the callback of the kernel's event, so it cannot leak into other connections.
     server.prependListener('connection', (socket: Socket) => this.#current.enterWith(socket));
   }
 
-  /** Closes the connection that the current code serves. Returns false when there is none. */
+  /** Closes the connection that the running code serves. Returns false if there is none. */
   endCurrent(): boolean {
     const socket = this.#current.getStore();
     socket?.destroy();
@@ -32,17 +36,17 @@ class ConnectionContext {
 }
 
 /**
- * The most bytes of a request's head. A sandbox usually takes 16 KiB, but what a proxy in front asks has the whole head of the request
- * and its target again.
+ * The head of a request may have this many bytes. Sandboxes usually accept 16 KiB, but the question of a proxy in front has
+ * the whole head of a request, and its target a second time.
  */
 const HEAD_BYTES = 40 * 1024;
-/** The time for a request's head to be complete, in ms. */
+/** The head of a request must be complete within this time, in ms. */
 const HEAD_TIMEOUT_MS = 20_000;
+/** Node checks this limit at this interval, in ms. */
 const CHECK_MS = 5000;
-/** TCP probes a client that has been silent for this long, so that a vanished one is noticed; in ms. */
+/** TCP probes a client that was silent for this time, in ms, to notice that it has vanished. */
 const PROBE_AFTER_MS = 30_000;
 
-/** Answers requests. */
 export interface Handler {
   request(request: IncomingMessage, response: ServerResponse): void;
   upgrade(request: IncomingMessage, socket: Socket, head: Buffer): void;
@@ -50,29 +54,31 @@ export interface Handler {
 
 const STARTING: RefusalAnswer = {
   code: 503,
-  message: 'the gateway starts: its registry is not there yet',
+  message: 'the gateway is starting: its registry is not available yet',
   retryAfter: 1,
 };
-/** Answers while the registry is not there yet. */
+/** Refuses requests while the registry is not available. */
 const REFUSING: Handler = {
   request: (request, response) => requestFrom(request, response).refuse(STARTING),
   upgrade: (request, socket, head) => upgradeFrom(request, socket, head)?.refuse(STARTING),
 };
 
-/** The one HTTP server, not listening yet. Requests and responses may take any time. */
+/**
+ * The HTTP server, which does not listen yet. Only heads have a time limit, because bodies and streams may last for any time.
+ */
 export class Front {
   readonly server: Server;
   readonly drain = new Drain();
   readonly #context = new ConnectionContext();
   #handler: Handler = REFUSING;
 
-  /** @param maxConnections that clients may have */
+  /** @param maxConnections the number of connections that clients may have */
   constructor(maxConnections: number) {
     this.server = createServer({
       keepAliveTimeout: KEEP_ALIVE_MS,
       maxHeaderSize: HEAD_BYTES,
       requestTimeout: 0,
-      // Without this limit Node takes that of the whole request, which is none.
+      // Without this limit Node applies `requestTimeout`, which is off.
       headersTimeout: HEAD_TIMEOUT_MS,
       connectionsCheckingInterval: CHECK_MS,
       requireHostHeader: false,
@@ -104,17 +110,17 @@ export class Front {
     this.#handler.request(request, response);
   }
 
-  /** From now on `handler` answers; before, every request is refused with 503. */
+  /** Lets `handler` answer later requests. Before this call, every request is refused with 503. */
   serve(handler: Handler): void {
     this.#handler = handler;
   }
 
-  /** Closes the client connection that the running code works for. Returns false when there is none. */
+  /** Closes the connection that the running code serves. Returns false if there is none. */
   endCurrent(): boolean {
     return this.#context.endCurrent();
   }
 
-  /** Closes all connections, too: streams would go on for ever. */
+  /** Stops listening and closes all connections, because streams could last for ever. */
   async close(): Promise<void> {
     const closed = new Promise<void>((resolve) => this.server.close(() => resolve()));
     this.server.closeAllConnections();
@@ -122,7 +128,10 @@ export class Front {
   }
 }
 
-/** Other upgrades are ignored, as RFC 9110 (section 7.8) allows; so is one with a body, which a WebSocket never has. */
+/**
+ * Returns whether a request asks for a WebSocket, which has no body. Node ignores other upgrades, as RFC 9110 (section 7.8)
+ * allows.
+ */
 function isWebSocket({ method, headers }: IncomingMessage): boolean {
   const { upgrade, 'content-length': length = '0', 'transfer-encoding': coding } = headers;
   return method === 'GET' && upgrade?.toLowerCase() === 'websocket' && length === '0' && coding === undefined;

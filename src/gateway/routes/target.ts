@@ -3,20 +3,20 @@ import { EnvdError } from '../../base/errors.ts';
 import { DAEMON_PORT } from '../leases/sandbox.ts';
 import { readName } from './names.ts';
 
-/** An id that needs no quoting in a URL, a header or a file name. */
+/** An id has only characters that need no quoting in a URL, a header or a file name. */
 export const SANDBOX_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
 
-/** The most of a header's value that an error quotes, in characters. */
+/** An error quotes so much of the value of a header, in characters. */
 const QUOTED = 64;
 
-/** What a request addresses. */
+/** A request addresses this sandbox and port. */
 export interface Target {
   readonly id: string;
-  /** As the client names it: 49983 means the daemon. */
+  /** The port as the client names it. 49983 means the daemon. */
   readonly port: number;
 }
 
-/** Reads which sandbox and port a request names: by two headers, or by the host where the gateway has a domain. */
+/** Reads which sandbox and port a request names. It names them by two headers, or by the host if the gateway has a domain. */
 export class TargetReader {
   readonly idHeader: string;
   readonly portHeader: string;
@@ -24,7 +24,7 @@ export class TargetReader {
 
   /**
    * @param prefix the prefix of both headers, such as `Svc`
-   * @param domain the domain of hosts that name sandboxes; null: hosts name none
+   * @param domain the domain of hosts that name sandboxes, or null if no host does
    */
   constructor(prefix: string, domain: string | null) {
     this.idHeader = `${prefix}-Sandbox-Id`;
@@ -32,15 +32,15 @@ export class TargetReader {
     this.#domain = domain;
   }
 
-  /** The headers that decide which sandbox answers, for `Vary`. */
+  /** Names the headers that decide which sandbox answers, for `Vary`. */
   get vary(): string {
     return `${this.idHeader}, ${this.portHeader}, X-API-Key`;
   }
 
   /**
-   * Returns null when neither headers nor host name a sandbox. Throws `invalid_argument` when one of them is malformed
-   * or repeated, the id is missing, or they contradict each other.
-   * @param hostHeader where the host is, in lower case
+   * Returns the target, or null if neither headers nor host name a sandbox. Throws `invalid_argument` if one of them is
+   * malformed or repeated, if the id is missing, or if they contradict each other.
+   * @param hostHeader the name of the header with the host, in lower case
    */
   read(request: IncomingMessage, hostHeader = 'host'): Target | null {
     const named = this.#domain === null ? null : readName(request, this.#domain, hostHeader);
@@ -51,10 +51,11 @@ export class TargetReader {
     const id = ids ? this.#readId(ids) : (named?.id ?? '');
     const port = ports ? this.#readPort(ports) : (named?.port ?? DAEMON_PORT);
     if (!named || (named.id === id && named.port === port)) return { id, port };
-    const message = `the host names port ${named.port} of sandbox '${named.id}', the headers port ${port} of '${id}'`;
+    const message = `the host names port ${named.port} of sandbox '${named.id}', but the headers name port ${port} of '${id}'`;
     throw new EnvdError('invalid_argument', message);
   }
 
+  /** Returns the error for a request that names no sandbox. */
   missing(): EnvdError {
     const message =
       this.#domain === null
