@@ -6,10 +6,10 @@ import { COMMANDS, GROUPS } from './commands/table.ts';
 import { failureOf } from './connection/failures.ts';
 import { Printer } from './output/printer.ts';
 
-/** The exit code of a program whose reader has gone, as a shell tells it: 128 and SIGPIPE. */
+/** A shell shows this exit code for a program that SIGPIPE has ended (128 and 13), because its reader has gone. */
 const NO_READER = 141;
 
-// Not awaited: the build makes a CommonJS file of this.
+// The promise is not awaited, because the build makes a CommonJS file of this module.
 void runCli({
   argv: process.argv.slice(2),
   env: process.env,
@@ -18,7 +18,7 @@ void runCli({
   stderr: process.stderr,
 });
 
-/** Executes the command line, and exits with its code when everything has been printed. */
+/** Executes the command line. Exits with its code when all output has been written. */
 async function runCli(surroundings: Surroundings): Promise<void> {
   const { stdout, stderr } = surroundings;
   for (const stream of [stdout, stderr])
@@ -28,7 +28,7 @@ async function runCli(surroundings: Surroundings): Promise<void> {
   const exitCode = await execute(surroundings);
   for (const stream of [stdout, stderr])
     await new Promise<void>((resolve) => stream.write('', () => resolve()));
-  // What is read or awaited beside the command has no say any more.
+  // The program exits explicitly, because reads or timers of the command could keep it running.
   process.exit(exitCode);
 }
 

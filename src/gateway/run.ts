@@ -57,7 +57,7 @@ function mostConnections(): number {
 }
 
 const NO_HOOK_WARNING =
-  'no --hook is set: an expired sandbox is frozen and unreachable, but its machine goes on: set --hook to pause or remove it';
+  'no --hook is set: an expired sandbox is frozen and unreachable, but its machine keeps running: set --hook to pause or remove it';
 
 const NO_KILL_HOOK_WARNING =
   '--create-hook is set without --kill-hook: the machine of a deleted or failed sandbox is left behind: set --kill-hook';

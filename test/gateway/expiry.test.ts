@@ -64,7 +64,7 @@ describe('a hook that succeeds', () => {
   test('a paused sandbox has no time to live until it is registered again', async () => {
     for (const operation of ['timeout', 'refreshes']) {
       const answer = await gateway.call(`POST /sandboxes/one/${operation}`, { timeout: 10, duration: 10 });
-      expect(answer.body).toEqual({ code: 404, message: "sandbox 'one' is paused" });
+      expect(answer.body).toEqual({ code: 404, message: "sandbox 'one' is paused: resume it first" });
     }
     await fetch(`${daemon.url}/unfreeze`, { method: 'POST' });
     await gateway.register('one', daemon.port);
@@ -114,7 +114,7 @@ test('after a failed hook the guest is thawed, and the expiry tried again after 
     args: [`--hook=${record(file)}; echo not today; [ -e '${open}' ]`],
   });
   await gateway.register('one', daemon.port, { timeout: 0 });
-  const isWarning = ({ msg }: { readonly msg: string }) => msg === 'an expiry failed';
+  const isWarning = ({ msg }: { readonly msg: string }) => msg === 'a step of the lifecycle failed';
   await until('two attempts have failed', () => gateway.log.filter(isWarning).length >= 2);
   expect(gateway.log.find(isWarning)).toMatchObject({
     ...{ sandboxID: 'one', step: 'hook', failures: 1 },
@@ -134,7 +134,7 @@ test('after a failed hook the guest is thawed, and the expiry tried again after 
 test('a longer time to live after a failure lets the sandbox run on', async () => {
   await using gateway = await startGateway({ args: ['--hook=false'] });
   await gateway.register('one', daemon.port, { timeout: 0 });
-  await until('an attempt has failed', () => gateway.log.some(({ msg }) => msg === 'an expiry failed'));
+  await until('an attempt has failed', () => gateway.log.some(({ msg }) => msg === 'a step of the lifecycle failed'));
   expect((await gateway.call('POST /sandboxes/one/refreshes', { duration: 60 })).status).toBe(204);
   expect(await health(gateway, 'one')).toBe(204);
   // It counts until an expiry has succeeded.
@@ -146,9 +146,9 @@ test('a hook that takes too long is killed with all processes it has started', a
   const hook = `sleep 300 & echo $! >'${file}'; wait`;
   await using gateway = await startGateway({ args: [`--hook=${hook}`, '--hook-timeout=1'] });
   await gateway.register('one', daemon.port, { timeout: 0 });
-  const isWarning = ({ msg }: { readonly msg: string }) => msg === 'an expiry failed';
+  const isWarning = ({ msg }: { readonly msg: string }) => msg === 'a step of the lifecycle failed';
   const warning = await until('the attempt has failed', () => gateway.log.find(isWarning));
-  expect(warning?.reason).toContain('it took too long');
+  expect(warning?.reason).toContain('it took longer than --hook-timeout');
   await gateway.call('DELETE /sandboxes/one');
   const pid = Number(readFileSync(file, 'utf8'));
   expect(pid).toBeGreaterThan(0);

@@ -26,7 +26,7 @@ async function agentOf(): Promise<Agent> {
 }
 
 const forgotten = (gateways: readonly TestGateway[]) =>
-  gateways.flatMap(({ log }) => log.filter(({ msg }) => String(msg).startsWith('forgotten')));
+  gateways.flatMap(({ log }) => log.filter(({ msg }) => String(msg).startsWith('a sandbox was forgotten')));
 
 describe.each(['embedded', 'redis'])('the %s registry', (kind) => {
   test('forgets what has been paused for too long, once and without a trace', async () => {
@@ -105,7 +105,7 @@ test('without a hook no machine is said to be paused or removed', async () => {
   await phase(gateway, 'one', 'paused');
   await phase(gateway, 'two', 'gone');
   expect((await gateway.call('GET /sandboxes/one')).body).toMatchObject({ machinePaused: false });
-  const ends = () => gateway.log.filter(({ msg }) => msg === 'expired');
+  const ends = () => gateway.log.filter(({ msg }) => msg === 'a sandbox has expired');
   await until('both are logged', () => ends().length === 2);
   expect(ends()).toMatchObject([{ outcome: 'frozen' }, { outcome: 'frozen' }]);
   const { text } = await gateway.call('GET /gateway/metrics');

@@ -88,7 +88,7 @@ test('a pause that fails is said to have failed, and the sandbox goes on until i
   const { body } = await gateway.call('POST /sandboxes/box/pause');
   expect(body).toEqual({
     code: 502,
-    message: "sandbox 'box' could not be paused, and goes on: the log says why",
+    message: "sandbox 'box' could not be paused and goes on: the log of the gateway says why",
   });
   await phase(gateway, 'box', 'running');
   expect((await health(gateway)).status).toBe(200);
@@ -158,7 +158,7 @@ test('a kill calls its hook once, closes what is open, and is answered when the 
   const again = await gateway.call('POST /sandboxes', { sandboxID: 'box', address: '127.0.0.1' });
   expect([again.status, again.body.message]).toEqual([
     409,
-    expect.stringContaining('about to end (removing)'),
+    expect.stringContaining('in its phase (removing)'),
   ]);
   const second = await killAgain(gateway, 'box');
   writeFileSync(join(directory, 'go'), '');
@@ -175,7 +175,7 @@ test('a kill hook that fails is told, tried again, and at once when that is aske
   const { body } = await gateway.call('DELETE /sandboxes/box');
   expect(body).toMatchObject({
     code: 502,
-    message: expect.stringMatching(/not removed yet: the hook failed/),
+    message: expect.stringMatching(/not removed yet: the kill hook failed/),
   });
   expect((await gateway.call('GET /sandboxes/box')).body).toMatchObject({ phase: 'removing', failures: 1 });
   writeFileSync(join(directory, 'gone'), '');

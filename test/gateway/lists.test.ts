@@ -86,7 +86,7 @@ test.each([
   ['limit=1e1', /limit must be/],
   ['limit=1&limit=2', /limit must be string/],
   ['order=up', /order must be 'asc' or 'desc', not 'up'/],
-  ['state=running,dead', /state must be of running, paused, not 'dead'/],
+  ['state=running,dead', /state must be one of running, paused, not 'dead'/],
   ['startedAfter=yesterday', /startedAfter must be a time as in RFC 3339/],
   ['nextToken=x', /nextToken must be the X-Next-Token/],
   ['nextToken=W10', /nextToken must be the X-Next-Token/],

@@ -338,7 +338,7 @@ describe('the phases', () => {
     expect(failResume(resuming, null, now)).toMatchObject({ phase: 'removing', claim: null, expiries: 3 });
     for (const sandbox of [running, expiring, paused])
       expect(removeSandbox(sandbox, now).phase).toBe('removing');
-    expect(() => register(doomed, registration('one'), 1, now)).toThrow('is about to end');
+    expect(() => register(doomed, registration('one'), 1, now)).toThrow('cannot be registered in its phase');
   });
 
   test('a resume is tried again after a longer delay each time, and not before', () => {
@@ -394,7 +394,7 @@ describe('the phases', () => {
     expect(() => complete(expiring, byHook, 0)).toThrow('cannot go from expiring to paused');
     expect(() => resume(committed)).toThrow('cannot go from committed to running');
     expect(() => register(committed, registration('one'), 1, now)).toThrow(
-      "sandbox 'one' is about to end (committed)",
+      "sandbox 'one' cannot be registered in its phase (committed)",
     );
     expect(register(complete(committed, byHook, 0), registration('one'), 1, now).incarnation).not.toBe(
       running.incarnation,

@@ -90,7 +90,7 @@ test('a hook that fails is 502, at once for those who come soon after; then it i
   expect(first.status).toBe(502);
   expect(JSON.parse(first.text)).toEqual({
     ...{ sandboxID: 'box', code: 502 },
-    message: expect.stringMatching(/^sandbox 'box' could not be resumed: it is tried again in 1 s or later$/),
+    message: expect.stringMatching(/^sandbox 'box' could not be resumed: try again in 1 s$/),
   });
   expect((await ask(gateway)).status).toBe(502);
   expect(eventsIn(calls)).toHaveLength(2);
@@ -111,7 +111,7 @@ test('a hook that hangs is 504 for those who wait, and is killed', async () => {
   await pause(gateway);
   const answer = await ask(gateway);
   expect(answer.status).toBe(504);
-  expect(answer.text).toContain("sandbox 'box' is paused, and does not run again within 1 s");
+  expect(answer.text).toContain("sandbox 'box' is paused and was not resumed within 1 s");
   await phase(gateway, 'box', 'paused');
   const pid = Number(readFileSync(join(directory, 'pid'), 'utf8'));
   await until('the hook is dead', () => !runs(pid));

@@ -96,7 +96,7 @@ test('what was answered survives the master, and a change that no replica has is
     503,
     {
       message:
-        'the registry has not replicated the change, which may be lost: 0 of 1 replicas have it after 1 s',
+        'the registry did not replicate the change, which may be lost: 0 of 1 replicas have it after 1 s',
     },
   ]);
   expect(await reach(gateway, 'box-0')).toBe(204);
@@ -170,7 +170,7 @@ test.each([
   [
     'a node of a cluster',
     ['--cluster-enabled', 'yes'],
-    /it is a node of a cluster, which --redis-cluster is for/,
+    /it is a node of a cluster: name it in --redis-cluster/,
     2,
   ],
   ['a replica', ['--replicaof', '127.0.0.1', '1'], /the server of the registry is a replica/, 1],
@@ -182,7 +182,7 @@ test.each([
 test('so is a Sentinel, an unknown name, what is not of a cluster, and Sentinels that do not answer, or do not agree', async () => {
   const server = await owned(startRedis());
   const sentinel = await owned(startSentinel('registry', server.port, 1));
-  const reason = /it is a Sentinel, which --redis-sentinels is for/;
+  const reason = /it is a Sentinel: name it in --redis-sentinels/;
   expect(await started(`--redis=${sentinel.url}`)).toEqual([2, expect.stringMatching(reason)]);
   const named = (name: string, port: number | string) =>
     started(`--redis=redis://${name}`, `--redis-sentinels=127.0.0.1:${port}`);
@@ -194,7 +194,7 @@ test('so is a Sentinel, an unknown name, what is not of a cluster, and Sentinels
   const tell = (...ports: readonly number[]) => named('registry', ports.join(',127.0.0.1:'));
   expect(await tell(sentinel.port, another.port)).toEqual([
     1,
-    expect.stringMatching(/not agreed on which server/),
+    expect.stringMatching(/do not agree on which server/),
   ]);
   expect(await tell(sentinel.port, 1)).toEqual([
     1,
@@ -203,7 +203,7 @@ test('so is a Sentinel, an unknown name, what is not of a cluster, and Sentinels
   const node = `--redis-cluster=127.0.0.1:${server.port}`;
   expect(await started(`--redis=${server.url}`, node)).toEqual([
     1,
-    expect.stringMatching(/no node tells where the registry is: .*cluster support disabled/),
+    expect.stringMatching(/no node says where the registry is: .*cluster support disabled/),
   ]);
   expect(await named('registry', 1)).toEqual([
     1,

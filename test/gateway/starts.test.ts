@@ -23,7 +23,7 @@ test('a start waits for Redis: until it is there everything is refused with 503'
   const starting = startGateway({ port, args: [`--redis=${redis.url}`] });
   await until('it listens', () => health(port), Boolean);
   const url = `http://127.0.0.1:${port}`;
-  const told = { code: 503, message: 'the gateway starts: its registry is not there yet' };
+  const told = { code: 503, message: 'the gateway is starting: its registry is not available yet' };
   for (const [path, headers] of [
     ['/gateway/health', {}],
     ['/sandboxes', { 'x-api-key': API_KEY }],
@@ -35,12 +35,12 @@ test('a start waits for Redis: until it is there everything is refused with 503'
   }
   const socket = connect(port, '127.0.0.1');
   socket.write('GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n');
-  expect(await text(socket)).toMatch(/^HTTP\/1.1 503 .*"the gateway starts/s);
+  expect(await text(socket)).toMatch(/^HTTP\/1.1 503 .*"the gateway is starting/s);
 
   await redis.start();
   const gateway = await owned(starting);
   expect(gateway.log).toContainEqual(
-    expect.objectContaining({ msg: 'the start waits for the registry', level: 40 }),
+    expect.objectContaining({ msg: 'the registry is not available yet: the start tries again', level: 40 }),
   );
   const guests = await owned(startGuests(1));
   await gateway.register('box', guests.ports[0] ?? 0);

@@ -5,7 +5,7 @@ import type { CommandOptions, CommandSpec } from './spec/command.ts';
 import type { ArgumentSpec, OptionSpec } from './spec/description.ts';
 import { GLOBAL_OPTIONS, type GlobalOptions } from './spec/global-options.ts';
 
-/** What a command line asks for: a command with its arguments, or text to print. */
+/** The result of a command line: a command with its arguments, or text to print. */
 export type Parsed =
   | {
       readonly command: CommandSpec;
@@ -16,12 +16,12 @@ export type Parsed =
 
 interface Tree {
   readonly commands: readonly CommandSpec[];
-  /** The summary of each group of commands, by its name. */
+  /** The keys are names of groups of commands, and the values their summaries. */
   readonly groups: Readonly<Record<string, string>>;
   readonly version: string;
 }
 
-/** Reads a command line, without node and script. Throws `usage`. */
+/** Parses a command line, without node and script. Throws a `Failure` with the reason `usage`. */
 export function parseCommandLine(tree: Tree, argv: readonly string[]): Parsed {
   const printed: string[] = [];
   const complaints: string[] = [];
@@ -42,7 +42,7 @@ export function parseCommandLine(tree: Tree, argv: readonly string[]): Parsed {
 }
 
 function complaint(lines: readonly string[], error: CommanderError): Error {
-  // Without arguments commander prints the help, as if it were a complaint.
+  // Without arguments, commander would print the whole help to standard error.
   if (error.code === 'commander.help') return usageError('give a command: `envctl --help` lists them');
   const [line = error.message] = lines.join('').split('\n');
   return usageError(`${printableLines(line).replace(/^error: /, '')}; see \`envctl --help\``);

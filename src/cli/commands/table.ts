@@ -25,7 +25,7 @@ import {
 } from './sandboxes/sandboxes.ts';
 import type { CommandSpec } from './spec/command.ts';
 
-/** The commands in the order of the help. The parser, the completions and the manual are made from this. */
+/** The commands in the order of the help. The parser, the completions and the manual use this table. */
 export const COMMANDS: readonly CommandSpec[] = [
   ...[runCommand, shellCommand, psCommand, attachCommand, logsCommand, waitCommand, killCommand],
   ...[lsCommand, catCommand, cpCommand, syncCommand, rmCommand, mvCommand, mkdirCommand, statCommand],
@@ -42,7 +42,7 @@ export const COMMANDS: readonly CommandSpec[] = [
   ...[addContext, useContext, listContexts, removeContext, completionCommand, manCommand],
 ];
 
-/** What each group of commands is for. */
+/** The keys are names of groups of commands, and the values their summaries. */
 export const GROUPS: Readonly<Record<string, string>> = {
   sandboxes: 'The sandboxes of a gateway',
   context: 'Places with their tokens, under names',

@@ -7,11 +7,11 @@ import { type Endpoint, headersOf } from './endpoint.ts';
 import { failureOf } from './failures.ts';
 import { HttpClient, type HttpRequest } from './http.ts';
 
-/** The longest message that is read, in bytes: a listing of some hundred thousand entries. */
+/** A message may have this many bytes, which is enough for a listing of some hundred thousand entries. */
 const MAX_MESSAGE = 256 * 1024 * 1024;
-/** How long a call with one answer may take, in milliseconds. */
+/** A unary call must be answered within this time, in milliseconds. */
 const CALL_MS = 60_000;
-/** How often a stream says that it lives, in seconds; one that is silent for three times as long is lost. */
+/** A stream sends keepalives at this interval, in seconds. If it is silent for three intervals, it counts as lost. */
 export const KEEPALIVE_S = 20;
 
 /** The calls of a daemon. Those of `processes` and `files` throw `ConnectError`, which `failure()` explains. */
@@ -38,12 +38,12 @@ export class Connection {
     this.files = createClient(Filesystem, transport);
   }
 
-  /** Options of a call with one answer. */
+  /** The options of a unary call. */
   get unary(): { readonly timeoutMs: number } {
     return { timeoutMs: CALL_MS };
   }
 
-  /** Makes a call of `processes` or `files` with its options, and throws what failed as a `Failure`. */
+  /** Makes a unary call of `processes` or `files`. Throws `Failure`. */
   async call<T>(make: (options: { readonly timeoutMs: number }) => Promise<T>): Promise<T> {
     try {
       return await make(this.unary);
@@ -52,7 +52,7 @@ export class Connection {
     }
   }
 
-  /** What an error of a call means. An answer in between, such as a gateway's, is asked for its text. */
+  /** Explains an error of a call. If a proxy or a gateway has answered, asks again for the text of its answer. */
   async failure(error: unknown): Promise<Failure> {
     if (error instanceof ConnectError && /^HTTP \d{3}$/.test(error.rawMessage)) {
       const told = await this.http.send({ path: '/health' }).catch((reason: unknown) => reason);
@@ -63,7 +63,7 @@ export class Connection {
     return failureOf(error, this.target.name);
   }
 
-  /** The query of a transfer, which tells the user that an RPC tells in a header. */
+  /** Returns the query of a transfer, which names the user. RPCs name him in a header instead. */
   fileQuery(path: string): NonNullable<HttpRequest['query']> {
     return { path, username: this.target.user ?? undefined };
   }
@@ -73,7 +73,7 @@ export class Connection {
   }
 }
 
-/** The user, with which published clients name him: Basic authentication without a password. */
+/** Returns the header that names the user, as published clients send it: Basic authentication without a password. */
 function userHeader(user: string | null): Record<string, string> {
   return user === null ? {} : { authorization: `Basic ${Buffer.from(`${user}:`).toString('base64')}` };
 }

@@ -3,7 +3,7 @@ import { dirname, join } from 'node:path';
 import { isSystemError } from '../../base/errors.ts';
 import { Failure } from '../output/failure.ts';
 
-/** Where to and as whom, as flags, variables and the file of contexts tell it. */
+/** Flags, variables and contexts have these settings, which name a server and its credentials. */
 export interface ConnectionSettings {
   readonly url?: string;
   readonly gateway?: string;
@@ -17,16 +17,16 @@ export interface ConnectionSettings {
 
 const TEXTS = ['url', 'gateway', 'sandbox', 'token', 'apiKey', 'user', 'headerPrefix'] as const;
 
-/** The named contexts, and the one that is used when none is named. */
+/** The named contexts, and the one that is used if none is named. */
 export interface Contexts {
   readonly current: string | null;
   readonly contexts: ReadonlyMap<string, ConnectionSettings>;
 }
 
-/** A name that a path of `cp` may begin with. */
+/** A path of `cp` may begin with such a name. */
 export const CONTEXT_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 
-/** The file of the named contexts: `envctl/config.json` in the user's directory of settings, for its owner only. */
+/** The file of the named contexts, `envctl/config.json` in the user's directory of settings. Only its owner can read it. */
 export class ContextFile {
   readonly path: string;
 
@@ -34,7 +34,7 @@ export class ContextFile {
     this.path = join(directory, 'envctl', 'config.json');
   }
 
-  /** None if there is no file. Throws when it cannot be read, or is not one of envctl. */
+  /** Returns the contexts, or none if there is no file. Throws `Failure` when the file cannot be read or is malformed. */
   async read(): Promise<Contexts> {
     const text = await readFile(this.path, 'utf8').catch((error: unknown) => {
       if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return null;
@@ -48,7 +48,7 @@ export class ContextFile {
     }
   }
 
-  /** Replaces the file at once, so that a reader never sees a half of it. */
+  /** Replaces the file by a rename, so that a reader never sees a part of it. */
   async write({ current, contexts }: Contexts): Promise<void> {
     const text = `${JSON.stringify({ current, contexts: Object.fromEntries(contexts) }, null, 2)}\n`;
     const fresh = `${this.path}.${process.pid}`;

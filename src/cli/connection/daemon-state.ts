@@ -1,6 +1,6 @@
 import type { Connection } from './connection.ts';
 
-/** What a daemon says of itself; null: this one does not say it. */
+/** A daemon describes itself with these members. A member is null if the daemon does not send it. */
 export interface DaemonState {
   readonly version: string | null;
   readonly interface: string | null;
@@ -9,15 +9,18 @@ export interface DaemonState {
   readonly abilities: Readonly<
     Record<string, { readonly available: boolean; readonly reason: string | null }>
   >;
-  /** Whether it has the extensions of envd: archives, conditions of uploads, resumed output. */
+  /** True if the daemon has the extensions of envd: archives, conditions of uploads, and resumed output. */
   readonly hasExtensions: boolean;
-  /** How far the clock of this machine is ahead of the other, in milliseconds, to about a second; null when it is not told. */
+  /**
+   * The clock of this machine is ahead of the daemon's by this time, in milliseconds, to about a second. It is null if
+   * unknown.
+   */
   readonly clockAheadMs: number | null;
-  /** How long the call took, in milliseconds. */
+  /** The duration of the call, in milliseconds. */
   readonly roundTripMs: number;
 }
 
-/** Asks for the state of a daemon; one that knows only the published interface answers without a body. Throws `Failure`. */
+/** Asks a daemon for its state. A daemon that knows only the published interface answers without a body. Throws `Failure`. */
 export async function askState({ http }: Connection): Promise<DaemonState> {
   const before = Date.now();
   const started = performance.now();
@@ -26,7 +29,7 @@ export async function askState({ http }: Connection): Promise<DaemonState> {
   const text = await readSmall(response);
   const said = objectIn(text);
   const date = Date.parse(response.headers.date ?? '');
-  // The header has whole seconds: on average it is half a second behind.
+  // The header has whole seconds, so on average it is half a second behind.
   const clockAheadMs = Number.isNaN(date) ? null : Math.round(before + roundTripMs / 2 - (date + 500));
   const frozen = recordOf(said.frozen);
   return {

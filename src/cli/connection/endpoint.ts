@@ -4,13 +4,13 @@ import type { ConnectionSettings } from './contexts.ts';
 const DEFAULT_URL = 'http://127.0.0.1:49983';
 const DEFAULT_PREFIX = 'Svc';
 
-/** A daemon, and how it is reached. */
+/** A daemon, and the way to reach it. */
 export interface Endpoint {
-  /** For messages: `http://127.0.0.1:49983`, or `sandbox box at http://…`. */
+  /** Messages use this name, such as `http://127.0.0.1:49983` or `sandbox box at http://…`. */
   readonly name: string;
-  /** Without a slash at its end. */
+  /** The URL, without a slash at its end. */
   readonly url: string;
-  /** The gateway and the sandbox, if it is reached through one. */
+  /** The gateway and the sandbox, if the daemon is reached through a gateway, otherwise null. */
   readonly route: GatewayRoute | null;
   readonly token: string | null;
   readonly user: string | null;
@@ -22,7 +22,7 @@ export interface GatewayPlace {
   readonly apiKey: string | null;
 }
 
-/** How a gateway is told which sandbox, and which of its ports, is meant. */
+/** A gateway, and the headers by which it finds the sandbox and its port. */
 interface GatewayRoute extends GatewayPlace {
   readonly sandbox: string;
   readonly port: number | null;
@@ -30,15 +30,16 @@ interface GatewayRoute extends GatewayPlace {
 }
 
 /**
- * Where flags, variables and a context lead, the first of them that names a place. A token or key goes only to the place that it was
- * told with, or to one that is named beside it more specifically: that of a context never goes to a `--url`.
+ * Merges the settings of flags, variables and a context. The first layer that names a server decides. A token or a key goes
+ * only to the server that its own layer names, or to one that is named more specifically beside it. So the token of a context
+ * never goes to the server of `--url`.
  */
 export function mergeSettings(layers: readonly ConnectionSettings[]): ConnectionSettings {
   let merged: ConnectionSettings = {};
   for (const layer of layers) {
     const isNamed = merged.url !== undefined || merged.gateway !== undefined;
     if (isNamed) {
-      // The place is settled: what was meant for another one is left out.
+      // Settings of a layer that names another server are ignored.
       if (isSamePlace(merged, layer)) merged = { ...layer, ...merged };
       else merged = { ...harmless(layer), ...merged };
     } else {
@@ -61,7 +62,9 @@ function harmless({ user, headerPrefix }: ConnectionSettings): ConnectionSetting
   return { ...(user !== undefined && { user }), ...(headerPrefix !== undefined && { headerPrefix }) };
 }
 
-/** The daemon that the settings name; by default the one of this machine. Throws `usage`. */
+/**
+ * Returns the daemon that the settings name, by default the one on this machine. Throws a `Failure` with the reason `usage`.
+ */
 export function targetOf(settings: ConnectionSettings): Endpoint {
   const { url, gateway, sandbox, port, token = null, user = null } = settings;
   if (url !== undefined && gateway !== undefined)
@@ -80,7 +83,7 @@ export function targetOf(settings: ConnectionSettings): Endpoint {
   return { name: `sandbox ${sandbox} at ${place}`, url: place, route, token, user };
 }
 
-/** The gateway that the settings name. Throws `usage`. */
+/** Returns the gateway that the settings name. Throws a `Failure` with the reason `usage`. */
 export function gatewayOf({ gateway, apiKey }: ConnectionSettings): GatewayPlace {
   if (gateway === undefined)
     throw usageError('there is no gateway: give --gateway, ENVCTL_GATEWAY or a context that has one');
@@ -88,7 +91,7 @@ export function gatewayOf({ gateway, apiKey }: ConnectionSettings): GatewayPlace
   return { url: originOf(gateway), apiKey: apiKey ?? null };
 }
 
-/** The headers that every request to this daemon has. */
+/** Returns the headers of every request to this daemon. */
 export function headersOf({ route, token }: Endpoint): Record<string, string> {
   return {
     ...(token !== null && { 'x-access-token': token }),
@@ -102,14 +105,14 @@ export function headersOf({ route, token }: Endpoint): Record<string, string> {
   };
 }
 
-/** The header with the key of a gateway. */
+/** Returns the header with the key of a gateway, or none if there is no key. */
 export function keyHeader({ apiKey }: GatewayPlace): Record<string, string> {
   return apiKey === null ? {} : { 'x-api-key': apiKey };
 }
 
-/** Throws `usage` for what no header can carry. */
+/** Throws a `Failure` with the reason `usage` for a value that no header can carry. */
 function requireHeader(name: string, secret: string | null): void {
-  // Node's client writes the letters of Latin-1 as it likes, in one byte or in two: envd takes both.
+  // Node's client may write characters of Latin-1 in one byte or in two, and envd accepts both.
   if (secret !== null && !/^[\t\x20-\x7e\xa0-\xff]*$/.test(secret))
     throw usageError(`${name} has characters that no header can carry`);
 }

@@ -1,13 +1,13 @@
 import { Code, ConnectError } from '@connectrpc/connect';
 import { Failure, type FailureReason } from '../output/failure.ts';
 
-/** Longest text of a server that is shown. */
+/** At most this many characters of a server's text are shown. */
 const MAX_TEXT = 500;
 
 const TOKEN_ADVICE = 'give the token with --token-file or ENVCTL_TOKEN';
 const KEY_ADVICE = 'give the key of the gateway with ENVCTL_API_KEY';
 
-/** What went wrong on the way to a server, by the code of the system's error. */
+/** Explains the codes of network errors. */
 const NETWORK: Readonly<Record<string, string>> = {
   ECONNREFUSED: 'nothing listens there: is the daemon running, and is the port right?',
   ECONNRESET: 'the connection was closed',
@@ -35,7 +35,7 @@ const REASONS: Readonly<Partial<Record<Code, FailureReason>>> = {
   [Code.Unavailable]: 'unreachable',
 };
 
-/** What kind of failure a status is. */
+/** Returns the kind of failure for an HTTP status. */
 function reasonOfStatus(status: number): FailureReason {
   if (status === 401 || status === 403) return 'refused';
   if (status === 404) return 'not_found';
@@ -43,7 +43,7 @@ function reasonOfStatus(status: number): FailureReason {
   return status === 502 || status === 503 ? 'unreachable' : 'failed';
 }
 
-/** The failure that a response tells; `text`: its body. */
+/** Returns the failure for a response with an error status. `text` is its body, and `name` the server. */
 export function failureOfStatus(status: number, text: string, name: string): Failure {
   const reason = reasonOfStatus(status);
   const told = clipped(messageIn(text) || `${name} answered with status ${status}`);
@@ -56,7 +56,7 @@ function adviceFor(status: number, told: string): string {
   return /api.?key/i.test(told) ? `; ${KEY_ADVICE}` : `; ${TOKEN_ADVICE}`;
 }
 
-/** The member `message` of a REST error; empty for anything else. */
+/** Returns the member `message` of a REST error, or '' for any other text. */
 function messageIn(text: string): string {
   try {
     const { message } = JSON.parse(text);
@@ -66,7 +66,7 @@ function messageIn(text: string): string {
   }
 }
 
-/** The failure that any thrown value means; `name`: whom the call was for. */
+/** Returns the failure for any thrown value. `name` is the server of the call. */
 export function failureOf(error: unknown, name: string): Failure {
   if (error instanceof Failure) return error;
   const network = networkCodeOf(error);
@@ -87,7 +87,7 @@ function textOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** The code of the network error that is behind an error; null when there is none. */
+/** Returns the code of the network error that caused an error, or null if there is none. */
 export function networkCodeOf(error: unknown): string | null {
   for (let [link, depth] = [error, 0]; link instanceof Error && depth < 8; link = link.cause, depth++) {
     const { code } = link as { code?: unknown };
@@ -97,12 +97,12 @@ export function networkCodeOf(error: unknown): string | null {
   return null;
 }
 
-/** Whether a stream that fails so can go on over another connection. */
+/** Returns whether a stream with this error can continue over another connection. */
 export function isLostConnection(error: unknown): boolean {
   if (networkCodeOf(error) !== null) return true;
   if (error instanceof Failure) return error.reason === 'unreachable';
   if (!(error instanceof ConnectError)) return false;
-  // Besides a broken connection: a daemon that stops or is upgraded, and one that has dropped a slow reader.
+  // A daemon that stops, is upgraded, or drops a slow reader ends its streams with these codes.
   const codes = [Code.Unavailable, Code.Aborted, Code.ResourceExhausted];
   return (
     codes.includes(error.code) ||

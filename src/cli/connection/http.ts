@@ -6,13 +6,14 @@ import { pipeline } from 'node:stream/promises';
 import { Failure } from '../output/failure.ts';
 import { failureOf, failureOfStatus } from './failures.ts';
 
-/** Most bytes of an answer in JSON, and of one that tells an error. */
+/** An answer in JSON may have this many bytes. */
 const MAX_JSON = 16 * 1024 * 1024;
+/** The body of an error may have this many bytes. */
 const MAX_ERROR = 64 * 1024;
-/** How long a server may be silent before and within an answer, in milliseconds. */
+/** A server may be silent for this time before and within an answer, in milliseconds. */
 const SILENCE_MS = 60_000;
 
-/** A request to a server. */
+/** Describes a request to a server. */
 export interface HttpRequest {
   readonly method?: string;
   readonly path: string;
@@ -20,21 +21,21 @@ export interface HttpRequest {
   readonly headers?: Readonly<Record<string, string>>;
   /** An object is sent as JSON. */
   readonly body?: Readable | Buffer | object | undefined;
-  /** Statuses beyond 2xx that are an answer, too. */
+  /** With these statuses, in addition to 2xx, a response is an answer and not a failure. */
   readonly allow?: readonly number[];
   readonly signal?: AbortSignal | undefined;
-  /** Default: 60 s. */
+  /** The server may be silent for this time, in milliseconds; default: 60 s. */
   readonly silenceMs?: number;
 }
 
-/** Requests to one server over kept connections, with the headers that each of them has. */
+/** Sends requests to one server over kept connections. Adds headers that every request needs. */
 export class HttpClient {
   readonly #url: string;
   readonly #name: string;
   readonly #headers: Readonly<Record<string, string>>;
   readonly agent: http.Agent;
 
-  /** `name`: of the server, for messages. */
+  /** @param name messages call the server by this name */
   constructor(url: string, name: string, headers: Readonly<Record<string, string>>) {
     this.#url = url;
     this.#name = name;
@@ -44,7 +45,10 @@ export class HttpClient {
       : new http.Agent({ keepAlive: true });
   }
 
-  /** The response once its headers are there; the caller reads or destroys its body. Throws `Failure` for other statuses. */
+  /**
+   * Resolves with the response when its head has arrived. The caller must read or destroy the body. Throws `Failure` for an
+   * error status.
+   */
   async send(request: HttpRequest): Promise<IncomingMessage> {
     const response = await this.#exchange(request).catch((error: unknown) => {
       throw failureOf(error, this.#name);
@@ -55,12 +59,12 @@ export class HttpClient {
     throw failureOfStatus(status, text, this.#name);
   }
 
-  /** The JSON of an answer; null when it has no body. */
+  /** Returns the JSON of an answer, or null if it has no body. Throws `Failure`. */
   async json(request: HttpRequest): Promise<unknown> {
     return (await this.answer(request)).body;
   }
 
-  /** The JSON of an answer, with its headers. */
+  /** Returns the JSON of an answer with its headers. Throws `Failure`. */
   async answer(
     request: HttpRequest,
   ): Promise<{ readonly body: unknown; readonly headers: http.IncomingHttpHeaders }> {
@@ -73,7 +77,7 @@ export class HttpClient {
     }
   }
 
-  /** The text of an answer. */
+  /** Returns the text of an answer. Throws `Failure`. */
   async text(request: HttpRequest): Promise<string> {
     return this.#read(await this.send(request));
   }
@@ -109,7 +113,7 @@ export class HttpClient {
     sent.once('timeout', () => sent.destroy(new Failure('timeout', `${this.#name} does not answer`)));
     const answered = once(sent, 'response') as Promise<[IncomingMessage]>;
     if (!isStream(content)) sent.end(content);
-    // A server may answer before it has read everything, as it does when it refuses.
+    // A server may answer before it has read the whole request, as it does for a refusal.
     else
       await Promise.race([pipeline(content, sent).catch((error) => sourceError(content, error)), answered]);
     const [response] = await answered;
@@ -117,7 +121,7 @@ export class HttpClient {
   }
 }
 
-/** An error of the source is thrown; one of the connection is told by the request. */
+/** Throws an error of the source. The request itself reports an error of the connection. */
 function sourceError(source: Readable, error: unknown): void {
   if (source.errored && source.errored === error) throw error;
 }

@@ -1,6 +1,6 @@
 /**
- * The exit codes of envctl itself, with their meaning. They begin at 120, so that a command that `run` executes seldom has one of
- * them; 124, 126 and 127 mean what they mean in timeout(1) and in shells.
+ * The exit codes of envctl itself, with their meaning. They begin at 120, because commands of `run` seldom use such codes.
+ * 124, 126 and 127 mean what they mean in timeout(1) and in shells.
  */
 export const EXIT_CODES = {
   usage: [120, 'The command line is wrong.'],
@@ -15,7 +15,7 @@ export const EXIT_CODES = {
 
 export type FailureReason = keyof typeof EXIT_CODES;
 
-/** An error that is shown to the user as one line that says what to do. */
+/** An error that is shown to the user as one line, which says what to do. */
 export class Failure extends Error {
   override readonly name = 'Failure';
   readonly reason: FailureReason;
@@ -30,7 +30,7 @@ export class Failure extends Error {
   }
 }
 
-/** A wrong command line. */
+/** Returns the failure for a wrong command line. */
 export function usageError(message: string): Failure {
   return new Failure('usage', message);
 }

@@ -1,24 +1,24 @@
 /**
- * What a terminal may act upon, or what changes how a line is read: control characters (C0, DEL, C1), line and paragraph
- * separators, marks that change the direction of text, and surrogates without their other half.
+ * A terminal may act on these characters, or they change how a line is read: control characters (C0, DEL, C1), line and
+ * paragraph separators, marks that change the direction of text, and surrogates without their other half.
  */
 const UNSAFE = /\p{Cc}|[\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]|\p{Surrogate}/gu;
-/** A byte that is not UTF-8, as the protocol tells it: U+EF00 and the byte. */
+/** The protocol sends a byte that is not UTF-8 as the character U+EF00 + byte. */
 const RAW_BYTE = /[\uef80-\uefff]/g;
 
-/** The text on one line, with everything unsafe as an escape: `\n`, `\x1b`, `\u202e`. */
+/** Returns text on one line, in which every unsafe character is an escape such as `\n`, `\x1b` or `\u202e`. */
 export function printable(text: string): string {
   return text.replace(UNSAFE, escapeOf).replace(RAW_BYTE, (unit) => hex(unit.charCodeAt(0) - 0xef00));
 }
 
-/** The same for text of several lines: line feeds and tabs stay. */
+/** Does the same as `printable` for text of several lines, in which line feeds and tabs stay. */
 export function printableLines(text: string): string {
   return text.replace(/[^\n\t]+/g, printable);
 }
 
-/** JSON on one line, in which everything unsafe is escaped as JSON does it. */
+/** Returns JSON on one line, in which every unsafe character is a JSON escape. */
 export function safeJson(value: unknown): string {
-  // Such characters are within strings only.
+  // Unsafe characters can only occur within strings, where JSON allows escapes.
   return JSON.stringify(value, bigintAsText).replace(
     UNSAFE,
     (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`,
@@ -41,7 +41,10 @@ function hex(byte: number): string {
   return `\\x${byte.toString(16).padStart(2, '0')}`;
 }
 
-/** How many cells of a terminal printable text takes: two for wide East Asian characters and emoji, none for combining marks. */
+/**
+ * Returns the number of terminal cells that printable text takes. Wide East Asian characters and emoji take two, and
+ * combining marks none.
+ */
 export function widthOf(text: string): number {
   let width = text.length;
   for (const character of text.match(NOT_ONE_CELL) ?? [])

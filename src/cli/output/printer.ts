@@ -6,32 +6,32 @@ import { printable, printableLines, safeJson, widthOf } from './printable.ts';
 
 type Style = 'bold' | 'dim' | 'red' | 'green' | 'yellow' | 'cyan' | 'blue';
 
-/** A piece of a line, with a style that is left out where NO_COLOR is set or the output is no terminal. */
+/** A piece of a line. Its style is left out if NO_COLOR is set or the output is no terminal. */
 export interface Styled {
   readonly style: Style;
   readonly text: string;
 }
 export type Piece = string | Styled;
 
-/** A column of a table. */
+/** Describes a column of a table. */
 export interface Column {
   readonly title: string;
   readonly align?: 'right';
 }
 
-/** What is written to: standard output or standard error. */
+/** A stream of output: standard output or standard error. */
 export type PrintStream = NodeJS.WritableStream & Partial<Pick<WriteStream, 'isTTY' | 'columns'>>;
 
 /**
- * All that envctl prints. Text is made printable here, so that nothing that a daemon says can act on the terminal; only `raw()`
- * passes bytes on as they are.
+ * Prints everything that envctl prints. It makes text printable, so that no text of a daemon can control the terminal. Only
+ * `raw()` writes bytes as they are.
  */
 export class Printer {
   readonly isJson: boolean;
   readonly #stdout: PrintStream;
   readonly #stderr: PrintStream;
   readonly #isQuiet: boolean;
-  /** What begins and ends a note. */
+  /** Notes begin and end with these texts. */
   #edges: readonly [begin: string, end: string] = ['', '\n'];
 
   constructor(stdout: PrintStream, stderr: PrintStream, { json = false, quiet = false } = {}) {
@@ -41,48 +41,48 @@ export class Printer {
     this.#isQuiet = quiet;
   }
 
-  /** Whether standard output is a terminal. */
+  /** True if standard output is a terminal. */
   get isTerminal(): boolean {
     return this.#stdout.isTTY === true;
   }
 
-  /** Whether progress may be drawn. */
+  /** True if progress may be drawn. */
   get drawsProgress(): boolean {
     return this.#stderr.isTTY === true && !this.isJson && !this.#isQuiet;
   }
 
-  /** The width of the terminal in cells. */
+  /** The width of the terminal, in cells. */
   get width(): number {
     return this.#stderr.columns || this.#stdout.columns || 80;
   }
 
-  /** A line of the result; waits while the reader is slow. */
+  /** Prints a line of the result. Waits while the reader is slow. */
   async line(...pieces: readonly Piece[]): Promise<void> {
     await put(this.#stdout, `${pieces.map((piece) => render(this.#stdout, piece)).join('')}\n`);
   }
 
-  /** Text of several lines of the result. */
+  /** Prints text of several lines as a part of the result. */
   async text(text: string): Promise<void> {
     await put(this.#stdout, printableLines(text));
   }
 
-  /** One value as one line of JSON. */
+  /** Prints one value as one line of JSON. */
   async json(value: unknown): Promise<void> {
     await put(this.#stdout, `${safeJson(value)}\n`);
   }
 
-  /** The result in the form that was asked for. */
+  /** Prints the result as JSON if that was asked for, and otherwise by `show`. */
   async result(value: unknown, show: () => Promise<void>): Promise<void> {
     if (this.isJson) await this.json(value);
     else await show();
   }
 
-  /** Bytes of a process or a file, as they are. */
+  /** Writes bytes of a process or a file as they are. */
   async raw(bytes: Uint8Array, to: 'stdout' | 'stderr' = 'stdout'): Promise<void> {
     await put(to === 'stdout' ? this.#stdout : this.#stderr, bytes);
   }
 
-  /** Rows below their titles; the last column is not padded. */
+  /** Prints rows below their titles. Does not pad the last column. */
   async table(
     columns: readonly Column[],
     rows: readonly (readonly Piece[])[],
@@ -104,14 +104,14 @@ export class Printer {
       await put(this.#stdout, `${lay(pieces).join('  ').trimEnd()}\n`);
   }
 
-  /** A note beside the result, on standard error. */
+  /** Prints a note on standard error, which is not part of the result. */
   note(...pieces: readonly Piece[]): void {
     if (this.#isQuiet) return;
     const [begin, end] = this.#edges;
     this.#stderr.write(begin + pieces.map((piece) => render(this.#stderr, piece)).join('') + end);
   }
 
-  /** A warning, which is also shown with `--quiet`. */
+  /** Prints a warning on standard error, even with `--quiet`. */
   warn(text: string): void {
     const [begin, end] = this.#edges;
     this.#stderr.write(
@@ -119,7 +119,7 @@ export class Printer {
     );
   }
 
-  /** Until it is disposed of, notes fit a terminal in raw mode, where the cursor may be anywhere. */
+  /** Makes notes fit a terminal in raw mode, where the cursor may be anywhere, until the result is disposed of. */
   inRawTerminal(): Disposable {
     this.#edges = ['\r\x1b[K', '\r\n'];
     return {
@@ -129,12 +129,12 @@ export class Printer {
     };
   }
 
-  /** Draws a line of progress over the one before; empty: removes it. */
+  /** Draws a line of progress over the last one. An empty text removes it. */
   progress(text: string): void {
     this.#stderr.write(`\r\x1b[K${printable(text)}`);
   }
 
-  /** An error: one line, or one object with `--json`. */
+  /** Prints an error as one line, or as one object with `--json`. */
   error({ message, reason, exitCode }: Failure): void {
     if (this.isJson) this.#stderr.write(`${safeJson({ error: { reason, exitCode, message } })}\n`);
     else

@@ -4,14 +4,14 @@ import type { Printer } from './printer.ts';
 
 const INTERVAL_MS = 100;
 const BAR_CELLS = 24;
-/** The rate is that of the last seconds, so that a stall shows. */
+/** The rate is an average of this time, in milliseconds, so that a stall soon shows. */
 const WINDOW_MS = 5_000;
 
-/** A line with a bar, the rate and the time left, drawn on a terminal only. */
+/** Draws a line with a bar, the rate and the remaining time, if the output is a terminal. */
 export class Progress {
   readonly #output: Printer;
   readonly #started = performance.now();
-  /** Bytes at moments of the last seconds. */
+  /** The number of bytes at moments of the last seconds. */
   readonly #samples: (readonly [time: number, bytes: number])[] = [];
   #total = 0;
   #done = 0;
@@ -22,12 +22,12 @@ export class Progress {
     this.#output = output;
   }
 
-  /** Adds bytes that are to come. */
+  /** Adds bytes to the total. */
   expect(bytes: number): void {
     this.#total += bytes;
   }
 
-  /** `name`: what is transferred now. */
+  /** Counts transferred bytes. `name` is the file that is being transferred. */
   advance(bytes: number, name = this.#name): void {
     this.#done += bytes;
     this.#name = name;
@@ -62,7 +62,7 @@ export class Progress {
   }
 }
 
-/** The end of a name, which tells more than its beginning. */
+/** Returns the end of a name that is too long, because the end tells more than the beginning. */
 function shorten(name: string, cells: number): string {
   return widthOf(name) <= cells ? name : `…${name.slice(-Math.floor(cells / 2))}`;
 }

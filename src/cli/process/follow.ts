@@ -8,27 +8,27 @@ import { selectPid } from './selector.ts';
 
 export type OutputKind = 'stdout' | 'stderr' | 'pty';
 
-/** What happens to a process that is followed. */
+/** The events of a process that is followed. */
 export type FollowEvent =
   | { readonly type: 'started'; readonly pid: number }
   | { readonly type: 'output'; readonly kind: OutputKind; readonly data: Uint8Array }
-  /** Output that the daemon does not keep any more, in bytes; null: how much is not known. */
+  /** The daemon no longer has so many bytes of output. The number is null if it is unknown. */
   | { readonly type: 'gap'; readonly bytes: number | null }
-  /** Nothing came for the interval of keepalives. */
+  /** Nothing has come for one interval of keepalives. */
   | { readonly type: 'idle' }
   | { readonly type: 'lost'; readonly failure: Failure }
   | { readonly type: 'resumed' }
   | { readonly type: 'end'; readonly end: ProcessEvent_EndEvent };
 
-/** The calls that open the first stream, and those after a lost connection. */
+/** The stream that a call opens. */
 type Opened = AsyncIterable<{ readonly event?: ProcessEvent | undefined }>;
 
 export interface FollowOptions {
-  /** The first stream. */
+  /** Opens the first stream. */
   open(options: StreamCall): Opened;
-  /** Seconds between two keepalives of the daemon. */
+  /** The daemon sends keepalives at this interval, in seconds. */
   readonly keepaliveS?: number;
-  /** How long a lost connection is tried again, in milliseconds. */
+  /** A lost connection is tried again for this time, in milliseconds. */
   readonly retryMs?: number;
   readonly signal?: AbortSignal;
 }
@@ -44,14 +44,14 @@ const LONGEST_PAUSE_MS = 5_000;
 const RETRY_MS = 10 * 60_000;
 
 /**
- * Follows a process to its end. After a lost connection it attaches again, at the byte where the output broke off if the daemon can do
- * that. A reader that takes its time slows the process down, and nothing is kept here.
+ * Follows a process to its end. After a lost connection it attaches again, at the byte where the output broke off if the
+ * daemon supports that. It keeps no output, so a slow reader slows the process down.
  */
 export class Follower {
   readonly #connection: Connection;
   readonly #options: FollowOptions;
   readonly #keepaliveS: number;
-  /** The bytes of each stream so far. */
+  /** The number of bytes of each stream so far. */
   readonly #offsets = { stdout: 0n, stderr: 0n, pty: 0n };
   #pid: number | null = null;
   #isReattached = false;
@@ -62,12 +62,12 @@ export class Follower {
     this.#keepaliveS = options.keepaliveS ?? KEEPALIVE_S;
   }
 
-  /** The process' id; null until it has started. */
+  /** The pid of the process, or null until it has started. */
   get pid(): number | null {
     return this.#pid;
   }
 
-  /** Throws `Failure`. Ends without an end event when the signal of the options aborts. */
+  /** Yields the events. Ends without an end event when the signal of the options aborts. Throws `Failure`. */
   async *events(): AsyncGenerator<FollowEvent> {
     for (let open = this.#options.open.bind(this.#options); ; open = this.#attach.bind(this)) {
       const failure = yield* this.#read(open);
@@ -78,7 +78,7 @@ export class Follower {
     }
   }
 
-  /** Reads one stream; returns null at the end of the process, or why the stream broke off. */
+  /** Reads one stream. Returns null at the end of the process, or the reason why the stream broke off. */
   async *#read(open: (call: StreamCall) => Opened): AsyncGenerator<FollowEvent, Failure | null> {
     const { signal } = this.#options;
     using watchdog = new Watchdog(this.#keepaliveS * 3000, signal);
@@ -100,7 +100,7 @@ export class Follower {
       : new Failure('unreachable', 'the daemon ended the stream');
   }
 
-  /** The failure, if the stream can go on; otherwise throws it. */
+  /** Returns the failure if the process can be followed further, and otherwise throws it. */
   async #explain(error: unknown, isSilent: boolean): Promise<Failure> {
     const failure = isSilent
       ? new Failure('unreachable', `${this.#connection.target.name} does not answer`)
@@ -130,7 +130,7 @@ export class Follower {
     this.#pid = pid;
     if (offsets) this.#moveTo(offsets);
     if (!this.#isReattached) return { type: 'started', pid };
-    // A daemon without the extension goes on with what comes now.
+    // A daemon without the extension continues with the output that comes now.
     return offsets ? { type: 'resumed' } : { type: 'gap', bytes: null };
   }
 
@@ -143,7 +143,7 @@ export class Follower {
     return this.#connection.processes.connect({ process, resumeFrom: { ...this.#offsets } }, call);
   }
 
-  /** Waits until the daemon answers again. Throws the failure when that takes too long, and what a refusal says. */
+  /** Waits until the daemon answers again. Throws the failure when that takes too long, or when the daemon refuses. */
   async #untilReachable(failure: Failure): Promise<void> {
     const { retryMs = RETRY_MS, signal } = this.#options;
     const until = performance.now() + retryMs;
@@ -165,7 +165,7 @@ function sumOf(offsets: StreamOffsets | undefined): number {
   return offsets ? Number(offsets.stdout + offsets.stderr + offsets.pty) : 0;
 }
 
-/** Aborts a stream on which nothing has come for a time, and with another signal. */
+/** Aborts a stream when nothing has come for a time, or when another signal aborts. */
 class Watchdog implements Disposable {
   readonly #controller = new AbortController();
   readonly #limitMs: number;
@@ -185,7 +185,7 @@ class Watchdog implements Disposable {
     return this.#controller.signal;
   }
 
-  /** While what came is used, which may take any time. */
+  /** Stops the timer while received data is used, which may take any time. */
   pause(): void {
     clearTimeout(this.#timer);
   }
@@ -201,7 +201,7 @@ class Watchdog implements Disposable {
   [Symbol.dispose](): void {
     clearTimeout(this.#timer);
     this.#outer?.removeEventListener('abort', this.#abort);
-    // A reader that has left the loop leaves the stream, too.
+    // A reader that leaves the loop ends the stream too.
     this.#abort();
   }
 

@@ -4,18 +4,18 @@ import type { Connection } from '../connection/connection.ts';
 import { networkCodeOf } from '../connection/failures.ts';
 import { selectPid } from './selector.ts';
 
-/** Most bytes of one call. */
+/** One call sends at most this many bytes. */
 const PIECE_BYTES = 64 * 1024;
-/** Most typed bytes that wait for a process that does not read. */
+/** At most this many typed bytes wait for a process that does not read. */
 const MAX_WAITING = 8 * 1024 * 1024;
 const RETRY_PAUSE_MS = 300;
 
-/** Errors of a connection that was never made: what was to be sent has not arrived. */
+/** With these errors, no connection was made, so the input has not arrived. */
 const NOT_SENT = ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH'];
-/** Answers of a process that takes no input any more. */
+/** A process that no longer takes input is answered with these codes. */
 const NO_INPUT = [Code.NotFound, Code.FailedPrecondition, Code.InvalidArgument];
 
-/** What became of a piece of input. */
+/** The result of sending a piece of input. */
 type Delivery = 'delivered' | 'unknown' | 'ended';
 
 /** Sends input to one process, piece by piece, in order. */
@@ -29,7 +29,7 @@ export class ProcessInput {
   #sending: Promise<void> | null = null;
   #hasEnded = false;
 
-  /** `onLost`: called with the bytes that a lost connection may have swallowed. */
+  /** @param onLost is called with the number of bytes that may have been lost with a connection */
   constructor(connection: Connection, pid: number, kind: 'stdin' | 'pty', onLost: (bytes: number) => void) {
     this.#connection = connection;
     this.#pid = pid;
@@ -37,7 +37,7 @@ export class ProcessInput {
     this.#onLost = onLost;
   }
 
-  /** Sends what a pipe gives, as fast as the process reads, then closes its input. Throws `Failure`. */
+  /** Sends the data of a pipe as fast as the process reads it, then closes its input. Throws `Failure`. */
   async pipe(source: AsyncIterable<Buffer | string>): Promise<void> {
     for await (const piece of source) {
       if (!(await this.#deliver(Buffer.from(piece)))) return;
@@ -45,7 +45,7 @@ export class ProcessInput {
     await this.close();
   }
 
-  /** Queues what was typed. Returns false when too much waits already, and drops it. */
+  /** Queues typed input. If too much waits already, drops it and returns false. */
   type(bytes: Buffer): boolean {
     if (bytes.length === 0 || this.#hasEnded) return true;
     if (this.#length + bytes.length > MAX_WAITING) return false;
@@ -59,7 +59,7 @@ export class ProcessInput {
   async close(): Promise<void> {
     const process = selectPid(this.#pid);
     await this.#connection.processes.closeStdin({ process }).catch(() => {
-      // It has ended meanwhile, or a daemon without this call leaves its input open.
+      // The process has ended meanwhile, or a daemon without this call leaves the input open.
     });
   }
 
@@ -75,7 +75,7 @@ export class ProcessInput {
     this.#sending = null;
   }
 
-  /** Whether the process goes on reading. */
+  /** Returns whether the process still reads its input. */
   async #deliver(bytes: Buffer): Promise<boolean> {
     for (let at = 0; at < bytes.length; at += PIECE_BYTES) {
       const piece = bytes.subarray(at, at + PIECE_BYTES);
@@ -87,12 +87,12 @@ export class ProcessInput {
     return true;
   }
 
-  /** Sends a piece at most once, and tries again only what has certainly not arrived. Throws `Failure`. */
+  /** Sends a piece at most once. Tries again only if the piece has certainly not arrived. Throws `Failure`. */
   async #send(value: Buffer): Promise<Delivery> {
     const input = { input: { case: this.#kind, value } };
     for (;;) {
       try {
-        // Without a time limit: the call waits while the process does not read.
+        // The call has no time limit, because it waits while the process does not read.
         await this.#connection.processes.sendInput({ process: selectPid(this.#pid), input });
         return 'delivered';
       } catch (error) {
@@ -105,12 +105,12 @@ export class ProcessInput {
   }
 }
 
-/** What an error of a call says about the piece: `again`, it has certainly not arrived; `refused`, it never will. */
+/** Says what an error means for the piece: with `again` it has certainly not arrived, and with `refused` it never will. */
 function outcomeOf(error: unknown): 'again' | 'unknown' | 'ended' | 'refused' {
   const network = networkCodeOf(error);
   if (network !== null) return NOT_SENT.includes(network) ? 'again' : 'unknown';
   if (!(error instanceof ConnectError)) return 'refused';
   if (NO_INPUT.includes(error.code)) return 'ended';
-  // A daemon that is being replaced, or that is frozen, has taken nothing.
+  // A daemon that is frozen or being replaced has not taken the piece.
   return error.code === Code.Unavailable ? 'again' : 'refused';
 }

@@ -2,7 +2,7 @@ import { constants } from 'node:os';
 import { InvalidArgumentError } from 'commander';
 import type { ProcessEvent_EndEvent } from '../../gen/process/process_pb.js';
 
-/** What Go prints for a signal, which is what the status of an end has; those of other names are read as they are. */
+/** The status of an end event has these texts, with which Go names signals. Other signals are read by their own names. */
 const STATUS_SIGNALS: Readonly<Record<string, number>> = {
   hangup: 1,
   interrupt: 2,
@@ -21,7 +21,7 @@ const STATUS_SIGNALS: Readonly<Record<string, number>> = {
   terminated: 15,
 };
 
-/** `TERM`, `SIGTERM` or `15`. */
+/** Parses a signal such as `TERM`, `SIGTERM` or `15`. Returns its number. Throws `InvalidArgumentError`. */
 export function parseSignal(text: string): number {
   const names: Readonly<Record<string, number>> = constants.signals;
   const known = names[text.toUpperCase().replace(/^(SIG)?/, 'SIG')];
@@ -30,7 +30,9 @@ export function parseSignal(text: string): number {
   throw new InvalidArgumentError('It must be a signal such as TERM, KILL, INT or 10.');
 }
 
-/** The exit code of a process as a shell tells it: its own, or 128 and the number of the signal that ended it. */
+/**
+ * Returns the exit code that a shell would show for a process: its own, or 128 plus the number of the signal that ended it.
+ */
 export function exitCodeOf({ exited, exitCode, signal, status }: ProcessEvent_EndEvent): number {
   if (exited) return exitCode & 0xff;
   const names: Readonly<Record<string, number>> = constants.signals;

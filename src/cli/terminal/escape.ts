@@ -1,4 +1,4 @@
-/** What keys after the escape key ask for. */
+/** The user asks for one of these actions by a key after the escape key. */
 export type EscapeAction = 'detach' | 'kill' | 'help';
 
 const ACTIONS: Readonly<Record<string, EscapeAction>> = {
@@ -8,21 +8,21 @@ const ACTIONS: Readonly<Record<string, EscapeAction>> = {
   '?': 'help',
 };
 
-/** What the user typed: bytes for the process, and at most one action, which comes after them. */
+/** The result of typed input: bytes for the process, and at most one action after them. */
 export interface Typed {
   readonly bytes: Buffer;
   readonly action: EscapeAction | null;
 }
 
 /**
- * Finds the escape key in what is typed. The key twice sends it once; before any other character it is sent with it. What comes
- * after an action is dropped.
+ * Finds the escape key in typed input. Typing the key twice sends it once. Before a key without an action, it is sent too.
+ * Input after an action is dropped.
  */
 export class EscapeKey {
   readonly #key: number;
   #isPending = false;
 
-  /** `key`: a control character, as its byte. */
+  /** @param key the byte of a control character */
   constructor(key: number) {
     this.#key = key;
   }
@@ -48,13 +48,13 @@ export class EscapeKey {
   }
 }
 
-/** `^]` or `^A` as its byte; null for anything else. */
+/** Returns the byte of a control character such as `^]` or `^A`, or null for any other text. */
 export function controlKey(text: string): number | null {
   const [, letter] = /^\^([@-_a-z])$/.exec(text) ?? [];
   return letter === undefined ? null : letter.toUpperCase().charCodeAt(0) & 0x1f;
 }
 
-/** How a control character is written: `^]`. */
+/** Returns the name of a control character, such as `^]`. */
 export function nameOfKey(key: number): string {
   return `^${String.fromCharCode(key | 0x40)}`;
 }

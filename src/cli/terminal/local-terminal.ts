@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process';
 import type { EventEmitter } from 'node:events';
 import type { ReadStream, WriteStream } from 'node:tty';
 
-/** The size of a terminal in cells. */
+/** The size of a terminal, in cells. */
 export interface ScreenSize {
   readonly cols: number;
   readonly rows: number;
@@ -11,7 +11,7 @@ export interface ScreenSize {
 type Keyboard = NodeJS.ReadableStream & Partial<Pick<ReadStream, 'isTTY' | 'setRawMode'>>;
 type Screen = NodeJS.WritableStream & Partial<Pick<WriteStream, 'isTTY' | 'columns' | 'rows'>>;
 
-/** The terminal of this process in raw mode, where every key is a byte, until it is disposed of. */
+/** The terminal of this process in raw mode, in which every key is a byte, until it is disposed of. */
 export class LocalTerminal implements Disposable {
   readonly #keyboard: Keyboard;
   readonly #screen: Screen & EventEmitter;
@@ -21,9 +21,10 @@ export class LocalTerminal implements Disposable {
     this.#keyboard = keyboard;
     this.#screen = screen;
     keyboard.setRawMode?.(true);
-    // Node leaves the output as it was, in which a line feed also returns to the left: the remote terminal has done that already.
+    // Node leaves output processing on, which adds a carriage return to each line feed. The remote terminal has already done
+    // that.
     spawnSync('stty', ['-opost'], { stdio: ['inherit', 'ignore', 'ignore'] });
-    // However the program ends, the terminal is usable afterwards.
+    // The terminal must be usable again, however the program ends.
     process.once('exit', this.#restore);
   }
 
@@ -31,7 +32,7 @@ export class LocalTerminal implements Disposable {
     return { cols: this.#screen.columns || 80, rows: this.#screen.rows || 24 };
   }
 
-  /** Calls `listener` for each change of the size. */
+  /** Calls `listener` with the new size after each change. */
   onResize(listener: (size: ScreenSize) => void): void {
     this.#onResize = () => listener(this.size);
     this.#screen.on('resize', this.#onResize);

@@ -11,16 +11,16 @@ import { RemoteTree } from './remote-tree.ts';
 import { downloadResumable, RESUMABLE_BYTES } from './resumed-download.ts';
 import { uploadArchive } from './tar-upload.ts';
 
-/** How files are transferred. */
+/** These options say how files are transferred. */
 export interface CopyOptions {
-  /** Transfers at a time. */
+  /** At most this many transfers run at the same time. */
   readonly parallel: number;
   readonly progress: Progress;
-  /** Told of what is left out. */
+  /** Is called for each item that is left out. */
   skip(item: TreeItem, why: string): void;
 }
 
-/** What was transferred. */
+/** The numbers of items and bytes that were transferred. */
 export interface CopyResult {
   files: number;
   directories: number;
@@ -29,7 +29,7 @@ export interface CopyResult {
   skipped: number;
 }
 
-/** Copies files and trees from one place to another, with the fastest way that both ends have. */
+/** Copies files and trees from one place to another, in the fastest way that both ends support. */
 export class Copier {
   readonly #source: SourceTree;
   readonly #destination: DestinationTree;
@@ -42,13 +42,13 @@ export class Copier {
     this.#options = options;
   }
 
-  /** Copies the root of the source, a file, to `names` at the destination. */
+  /** Copies the root of the source, which is a file, to `names` at the destination. Throws `Failure`. */
   async file(item: TreeItem, names: readonly string[]): Promise<void> {
     this.#options.progress.expect(item.size);
     await this.#copy(item, names);
   }
 
-  /** Copies these items of the source to the same names at the destination. */
+  /** Copies items of the source to the same names at the destination. Throws `Failure`. */
   async items(items: readonly TreeItem[]): Promise<void> {
     const wanted = items.filter((item) => this.#isKnown(item));
     for (const { kind, size } of wanted) if (kind === 'file') this.#options.progress.expect(size);
@@ -121,12 +121,12 @@ function nameOf({ label }: SourceTree, { names }: TreeItem): string {
   return names.length > 0 ? names.join('/') : label;
 }
 
-/** Whether a daemon unpacks archives. */
+/** Returns whether a daemon can unpack archives. */
 async function unpacks({ connection }: RemoteTree): Promise<boolean> {
   return (await askState(connection)).hasExtensions;
 }
 
-/** Everything below the root of a tree. */
+/** Returns all items below the root of a tree. */
 export async function itemsOf(tree: SourceTree): Promise<TreeItem[]> {
   const items: TreeItem[] = [];
   for await (const item of tree.walk()) {

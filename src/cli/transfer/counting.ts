@@ -2,7 +2,7 @@ import { Readable } from 'node:stream';
 import { Failure } from '../output/failure.ts';
 import type { Progress } from '../output/progress.ts';
 
-/** Content on its way: its bytes are counted, and there must be exactly `size` of them. */
+/** Returns a stream of the first `size` bytes of `source`, which reports them to `progress`. Fails if there are fewer. */
 export function counting(source: Readable, size: number, name: string, progress: Progress): Readable {
   return Readable.from(counted(source, size, name, progress), { objectMode: false });
 }
@@ -15,7 +15,7 @@ async function* counted(
 ): AsyncGenerator<Buffer> {
   let length = 0;
   for await (const piece of source) {
-    // What has grown meanwhile ends where it ended when it was looked at.
+    // A file that has grown meanwhile is sent only up to the size that was announced.
     const taken = piece.length > size - length ? piece.subarray(0, size - length) : piece;
     length += taken.length;
     progress.advance(taken.length, name);

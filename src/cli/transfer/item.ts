@@ -1,61 +1,63 @@
 import type { Readable } from 'node:stream';
 import { Failure } from '../output/failure.ts';
 
-/** The kinds that are transferred; `other`: a fifo, a socket or a device. */
+/** The kinds of items. `other` is a fifo, a socket or a device, which is not transferred. */
 export type ItemKind = 'file' | 'directory' | 'link' | 'other';
 
-/** Something in a tree; `names` lead to it from the root of the tree, and are none for the root. */
+/** An item of a tree. `names` lead to it from the root; for the root itself they are empty. */
 export interface TreeItem {
   readonly names: readonly string[];
   readonly kind: ItemKind;
-  /** In bytes. */
+  /** The size in bytes. */
   readonly size: number;
-  /** The permission bits. */
+  /** The permission bits of the mode. */
   readonly mode: number;
-  /** In milliseconds since 1970. */
+  /** The modification time, in milliseconds since 1970. */
   readonly modified: number;
-  /** What a local link leads to, as it is written in the link; null for anything else, and for links of a sandbox. */
+  /** The text of a local link, or null for anything else and for links in a sandbox. */
   readonly target: string | null;
 }
 
-/** A tree that is read from. */
+/** A tree that can be read. */
 export interface SourceTree {
-  /** For messages. */
+  /** Messages use this text for the tree. */
   readonly label: string;
-  /** The root, with a link at its place followed; null when there is none. */
+  /** Returns the root, or null if there is none. Follows a link at the root. */
   root(): Promise<TreeItem | null>;
-  /** Everything below the root, directories before what is in them. No link is followed. */
+  /** Yields all items below the root, and each directory before its content. Follows no link. */
   walk(): AsyncGenerator<TreeItem>;
   open(item: TreeItem): Promise<Readable>;
-  /** SHA-256 of a file in base64; null when it cannot be had without reading all of it from afar. */
+  /** Returns the SHA-256 of a file in base64. Returns null if that would mean to download the whole file. */
   digest(item: TreeItem): Promise<string | null>;
 }
 
-/** A tree that is written to. */
+/** A tree that can be written. */
 export interface DestinationTree {
   readonly label: string;
   root(): Promise<TreeItem | null>;
   walk(): AsyncGenerator<TreeItem>;
   makeDirectory(names: readonly string[]): Promise<void>;
-  /** Writes a file, which appears at once; `names` are those of the destination. */
+  /** Writes a file to `names`. The file appears there only when it is complete. */
   write(names: readonly string[], item: TreeItem, content: Readable): Promise<void>;
   remove(names: readonly string[]): Promise<void>;
   digest(item: TreeItem): Promise<string | null>;
 }
 
-/** Directories within each other, and bytes of a name: a tree that a daemon makes up has no end. */
+/** Directories may be nested to this depth, because a hostile daemon could invent an endless tree. */
 const MAX_DEPTH = 256;
+/** Linux allows names of this length (NAME_MAX, limits.h). */
 const MAX_NAME_BYTES = 255;
+/** Linux allows paths of this length (PATH_MAX, limits.h). */
 const MAX_PATH_BYTES = 4096;
 
-/** Throws for a name that is none: it is empty, leads elsewhere, or is longer than Linux allows. */
+/** Throws `Failure` for an invalid name: one that is empty, leads elsewhere, or is longer than Linux allows. */
 export function requireName(name: string, label: string): void {
   const isBad = name === '' || name === '.' || name === '..' || /[/\0]/.test(name);
   if (isBad || Buffer.byteLength(name) > MAX_NAME_BYTES * 3)
     throw new Failure('failed', `${label} lists a name that is none: '${name.slice(0, 80)}'`);
 }
 
-/** Throws for a tree that is too deep to be one. */
+/** Throws `Failure` for a tree that is too deep. */
 export function requireDepth(names: readonly string[], label: string): void {
   if (names.length > MAX_DEPTH || Buffer.byteLength(names.join('/')) > MAX_PATH_BYTES)
     throw new Failure(

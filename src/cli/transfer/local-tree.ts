@@ -15,19 +15,22 @@ import {
   type TreeItem,
 } from './item.ts';
 
-/** A file that is not complete yet, in the directory of the complete one, whose name may have no room for more. */
+/**
+ * Returns the path of an incomplete file in the directory of the complete one. Its name has only `identity`, because the name
+ * of the complete file may leave no room for more.
+ */
 export function partBeside(path: string, identity: string): string {
   return join(dirname(path), `.${identity}.envctl-part`);
 }
 
 /**
- * Files on this machine below one path. What a daemon names is written below the root only: each name is one part of a path, and no
- * link below the root is followed or written through.
+ * The files below one path on this machine. Files that a daemon names are written only below the root, because each name is
+ * one part of a path and no link below the root is followed.
  */
 export class LocalTree implements SourceTree, DestinationTree {
   readonly label: string;
   readonly #root: string;
-  /** Directories that are known to be directories, as paths. */
+  /** The paths of directories that have been checked or made. */
   readonly #directories = new Set<string>();
   #serial = 0;
 
@@ -75,7 +78,7 @@ export class LocalTree implements SourceTree, DestinationTree {
     const path = await this.pathFor(names);
     const part = partBeside(path, `${process.pid}-${++this.#serial}`);
     try {
-      // Exclusive, so that a link at this name is not followed.
+      // The file must be new, so that a link with this name is not followed.
       await pipeline(content, createWriteStream(part, { flags: 'wx', mode: mode & 0o777 }));
       await this.finish(part, path, modified);
     } catch (error) {
@@ -84,7 +87,7 @@ export class LocalTree implements SourceTree, DestinationTree {
     }
   }
 
-  /** Where a file is written: all directories before it are made, and are no links below the root. */
+  /** Returns the path of a file that will be written. Makes its directories, none of which may be a link below the root. */
   async pathFor(names: readonly string[]): Promise<string> {
     for (const name of names) requireName(name, 'the daemon');
     requireDepth(names, 'the daemon');
@@ -95,7 +98,7 @@ export class LocalTree implements SourceTree, DestinationTree {
     return join(await this.#directory(names.slice(0, -1)), names.at(-1) ?? '');
   }
 
-  /** Gives a complete file its time and its name. A link at the name is replaced, not followed. */
+  /** Gives a complete file its time and its name. Replaces a link at that name, and does not follow it. */
   async finish(part: string, path: string, modified: number): Promise<void> {
     if (modified > 0) await utimes(part, modified / 1000, modified / 1000);
     await rename(part, path);
@@ -108,7 +111,7 @@ export class LocalTree implements SourceTree, DestinationTree {
     await rm(join(this.#root, ...names), { recursive: true, force: true });
   }
 
-  /** Makes the directory and all before it. Throws when one of them below the root is a link, or no directory. */
+  /** Makes a directory and its parents. Throws if one of them below the root is a link or no directory. */
   async #directory(names: readonly string[]): Promise<string> {
     let path = this.#root;
     if (!this.#directories.has(path))
@@ -165,7 +168,7 @@ async function missingAsNull<T>(looking: Promise<T>): Promise<T | null> {
   });
 }
 
-/** An error of this machine, with the path. */
+/** Returns a failure with the path for an error of this machine, and any other value unchanged. */
 export function localFailure(error: unknown): unknown {
   if (!isSystemError(error)) return error;
   const reason = error.code === 'ENOENT' ? 'not_found' : 'failed';

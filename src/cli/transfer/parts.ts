@@ -8,11 +8,11 @@ import type { TreeItem } from './item.ts';
 import { inParallel } from './pool.ts';
 import { type RemoteTree, STORING_MS, statOrNull, uploadFile } from './remote-tree.ts';
 
-/** Files that are larger are sent in parts of this size, which an interrupted upload does not send again. */
+/** Larger files are uploaded in parts of this size. After an interruption, complete parts are not sent again. */
 export const PART_BYTES = 64 * 1024 * 1024;
 const MAX_PARTS = 4096;
 
-/** A part of a file. */
+/** A part of a file, with its place at the destination. */
 interface Part {
   readonly path: string;
   readonly start: number;
@@ -20,8 +20,8 @@ interface Part {
 }
 
 /**
- * Uploads a large file of this machine in parts next to its destination, and has the daemon put them together. Parts that are there
- * already, from an earlier attempt with the same file, are not sent again.
+ * Uploads a large local file in parts beside its destination, and lets the daemon join them. Parts of an earlier attempt with
+ * the same file are not sent again. Throws `Failure`.
  */
 export async function uploadInParts(
   tree: RemoteTree,
@@ -53,7 +53,9 @@ export async function uploadInParts(
   });
 }
 
-/** The name of a part tells which version of which file it is of, so that parts of another one are never taken for it. */
+/**
+ * Returns the parts of a file. Their names identify the version of the file, so that parts of another version are never used.
+ */
 function partsOf(destination: string, local: string, { size, modified }: TreeItem): Part[] {
   const count = Math.ceil(size / PART_BYTES);
   if (count > MAX_PARTS)

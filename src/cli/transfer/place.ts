@@ -1,12 +1,15 @@
 import { CONTEXT_NAME } from '../connection/contexts.ts';
 
-/** A path on this machine, or in a sandbox. */
+/** A path on this machine or in a sandbox. */
 export type FilePlace =
   | { readonly side: 'local'; readonly path: string }
-  /** `context`: null for the daemon of the call. */
+  /** `context` is null for the daemon of the call. */
   | { readonly side: 'remote'; readonly context: string | null; readonly path: string };
 
-/** `:path` and `CONTEXT:path` are in a sandbox; everything else is here, also what has a slash before the first colon. */
+/**
+ * Parses a place. `:path` and `CONTEXT:path` are in a sandbox. Everything else is on this machine, also if a slash comes
+ * before the first colon.
+ */
 export function readPlace(text: string): FilePlace {
   const at = text.indexOf(':');
   const before = text.slice(0, at);
@@ -14,18 +17,18 @@ export function readPlace(text: string): FilePlace {
   return { side: 'remote', context: at === 0 ? null : before, path: text.slice(at + 1) };
 }
 
-/** A path in a sandbox, for commands whose paths are all there: a colon before it is allowed. */
+/** Parses a path of a command whose paths are all in a sandbox. It may begin with a colon. */
 export function remotePath(text: string): string {
   return text.startsWith(':') ? text.slice(1) : text;
 }
 
-/** The last name of a path; empty for `/` and the like. */
+/** Returns the last name of a path, or '' for `/`, `.`, `..` and `~`. */
 export function baseName(path: string): string {
   const name = /([^/]+)\/*$/.exec(path)?.[1] ?? '';
   return name === '.' || name === '..' || name === '~' ? '' : name;
 }
 
-/** A path below another. */
+/** Returns a path with more names behind it. */
 export function joinPath(base: string, ...names: readonly string[]): string {
   if (names.length === 0) return base;
   const below = names.join('/');

@@ -1,4 +1,7 @@
-/** Does `work` for each item, at most `width` at a time; throws the first error, after the work under way has ended. */
+/**
+ * Runs `work` for each item, at most `width` at a time. After an error, waits for the running ones and throws the first
+ * error.
+ */
 export async function inParallel<T>(
   items: Iterable<T> | AsyncIterable<T>,
   width: number,

@@ -13,10 +13,10 @@ import {
 } from './item.ts';
 import { joinPath } from './place.ts';
 
-/** How long a daemon may be silent while it stores what it got, in milliseconds. */
+/** A daemon may be silent for this time while it stores an upload, in milliseconds. */
 export const STORING_MS = 10 * 60_000;
 
-/** Files in a sandbox below one path. */
+/** The files below one path in a sandbox. */
 export class RemoteTree implements SourceTree, DestinationTree {
   readonly label: string;
   readonly connection: Connection;
@@ -28,14 +28,14 @@ export class RemoteTree implements SourceTree, DestinationTree {
     this.label = `:${root}`;
   }
 
-  /** The path of something in the tree, as the daemon is asked for it. */
+  /** Returns the path of an item, as requests to the daemon name it. */
   pathOf(names: readonly string[]): string {
     return joinPath(this.#root, ...names);
   }
 
   async root(): Promise<TreeItem | null> {
     const entry = await statOrNull(this.connection, this.#root);
-    // A link at the root is followed: its type is that of the target.
+    // A link at the root is followed, so the type is that of its target.
     return entry && itemOf([], entry, entryType(entry));
   }
 
@@ -58,11 +58,11 @@ export class RemoteTree implements SourceTree, DestinationTree {
       headers: { 'accept-encoding': 'identity' },
     });
     const told = Number(response.headers['content-length'] ?? size);
-    // A daemon that never ends would fill the disk.
+    // The content is limited to its size, because an endless answer would fill the disk.
     return limited(response, told, this.pathOf(names));
   }
 
-  /** Without `Repr-Digest` (RFC 9530) in the answer: null. */
+  /** Returns the digest in `Repr-Digest` (RFC 9530), or null if the answer has none. */
   async digest({ names }: TreeItem): Promise<string | null> {
     const response = await this.connection.http.send({
       method: 'HEAD',
@@ -90,7 +90,7 @@ export class RemoteTree implements SourceTree, DestinationTree {
   }
 }
 
-/** Uploads the content of a file. `mode` is an extension, which other daemons ignore. */
+/** Uploads the content of a file. `mode` is an extension of envd, which other daemons ignore. Throws `Failure`. */
 export async function uploadFile(
   connection: Connection,
   path: string,
@@ -111,7 +111,7 @@ export async function uploadFile(
   });
 }
 
-/** Makes a directory and those that lead to it; returns whether it was missing. */
+/** Makes a directory and its parents. Returns whether it was missing. Throws `Failure`. */
 export async function makeDirectoryAt(connection: Connection, path: string): Promise<boolean> {
   try {
     await connection.files.makeDir({ path }, connection.unary);
@@ -122,7 +122,7 @@ export async function makeDirectoryAt(connection: Connection, path: string): Pro
   }
 }
 
-/** The entry at a path, the link itself for a link; null when there is none. */
+/** Returns the entry at a path, or null if there is none. Does not follow a link. Throws `Failure`. */
 export async function statOrNull(connection: Connection, path: string): Promise<EntryInfo | null> {
   try {
     return (await connection.files.stat({ path }, connection.unary)).entry ?? null;
@@ -132,7 +132,7 @@ export async function statOrNull(connection: Connection, path: string): Promise<
   }
 }
 
-/** What is in a directory. Names are checked: a path is made of them. */
+/** Returns the entries of a directory. Checks their names, because paths are made of them. Throws `Failure`. */
 export async function listDirectory(connection: Connection, path: string): Promise<EntryInfo[]> {
   const { entries } = await connection.call((options) =>
     connection.files.listDir({ path, depth: 1 }, options),
@@ -141,15 +141,15 @@ export async function listDirectory(connection: Connection, path: string): Promi
   return entries;
 }
 
-/** The kind of an entry, and of what a link leads to. */
+/** Returns the kind of an entry. For a link, it is the kind of its target. */
 export function entryType({ type, permissions }: EntryInfo): ItemKind {
   if (type === FileType.DIRECTORY) return 'directory';
   if (type !== FileType.FILE) return 'other';
-  // What is no regular file has a letter of its own.
+  // In the text of the mode, everything but a regular file has a letter of its own at the beginning.
   return /^[-Lugt]/.test(permissions) || permissions === '' ? 'file' : 'other';
 }
 
-/** The kind of an entry, `link` for a link. */
+/** Returns the kind of an entry. For a link, it is `link`. */
 export function kindOf(entry: EntryInfo): ItemKind {
   const isLink = entry.symlinkTarget !== undefined || entry.type === FileType.SYMLINK;
   return isLink ? 'link' : entryType(entry);
@@ -161,7 +161,7 @@ function itemOf(names: readonly string[], entry: EntryInfo, kind: ItemKind): Tre
   return { names, kind, size: Number(size), mode, modified, target: null };
 }
 
-/** The SHA-256 in a field of RFC 9530, in base64. */
+/** Returns the SHA-256 in a field of RFC 9530 as base64, or null if it has none. */
 export function digestIn(field: string | string[] | undefined): string | null {
   return /sha-256=:([A-Za-z0-9+/=]+):/.exec(String(field ?? ''))?.[1] ?? null;
 }

@@ -9,12 +9,12 @@ import type { TreeItem } from './item.ts';
 import { type LocalTree, localFailure, partBeside } from './local-tree.ts';
 import { digestIn, type RemoteTree } from './remote-tree.ts';
 
-/** Files that are larger are downloaded so that an interrupted download goes on where it broke off. */
+/** For larger files, an interrupted download can be resumed. */
 export const RESUMABLE_BYTES = 8 * 1024 * 1024;
 
 /**
- * Downloads a large file. Its part beside the destination is named after the version (the ETag) of the file, so that a later call
- * goes on with it. A file that was put together is checked by its digest where the daemon tells one.
+ * Downloads a large file. The name of its part beside the destination contains the version of the file (the ETag), so that a
+ * later call can resume it. If the daemon sends a digest, a file of several parts is checked. Throws `Failure`.
  */
 export async function downloadResumable(
   source: RemoteTree,
@@ -65,7 +65,7 @@ export async function downloadResumable(
   await destination.finish(part, path, item.modified);
 }
 
-/** How much of the file the part has; 0 when there is none, or something else is at its name. */
+/** Returns the size of the part. It is 0 if there is none, or if something else has its name. */
 async function sizeOfPart(part: string, most: number): Promise<number> {
   const stats = await lstat(part).catch(() => null);
   if (!stats) return 0;

@@ -5,15 +5,15 @@ import type { DestinationTree, SourceTree, TreeItem } from './item.ts';
 import { inParallel } from './pool.ts';
 import { RemoteTree } from './remote-tree.ts';
 
-/** Times that differ by less are the same, in milliseconds: file systems keep fewer digits. */
+/** A smaller difference between two times is ignored, in milliseconds, because some file systems store fewer digits. */
 const SAME_MS = 2;
-/** How exactly the clock of a daemon is known, in milliseconds. */
+/** The clock of a daemon is known to this precision, in milliseconds. */
 const CLOCK_ERROR_MS = 2_000;
 
-/** What has to be done so that the destination is as the source. */
+/** The steps that make the destination equal to the source. */
 export interface SyncPlan {
   readonly transfer: readonly TreeItem[];
-  /** At the destination only, the innermost first. */
+  /** These items exist only at the destination. The innermost come first. */
   readonly extra: readonly TreeItem[];
   readonly same: number;
 }
@@ -21,8 +21,8 @@ export interface SyncPlan {
 type Trees = { readonly source: SourceTree; readonly destination: SourceTree & DestinationTree };
 
 /**
- * Compares two trees. Files of the same size and time are the same; with equal sizes and other times their digests decide. Without
- * digests, as with daemons other than envd, a file counts as the same if the destination has written it after it was changed.
+ * Compares two trees. Files with the same size and time are equal. If only the times differ, the digests decide. Without
+ * digests, which only envd sends, a file counts as equal if the destination wrote it after the last change of the source.
  */
 export async function planSync(
   { source, destination }: Trees,
@@ -47,7 +47,7 @@ export async function planSync(
 
 interface Comparison {
   readonly checksum: boolean;
-  /** How far the clock of this machine is ahead of the destination's. */
+  /** The clock of this machine is ahead of the destination's by this time, in milliseconds. It is null if unknown. */
   readonly aheadMs: number | null;
 }
 
@@ -64,11 +64,11 @@ async function isSame(
   const theirs = await destination.digest(known);
   const ours = theirs === null ? null : await source.digest(item);
   if (theirs !== null && ours !== null) return theirs === ours;
-  // By the clock of the source; one that is not known says nothing.
+  // The times are compared by the clock of the source. If the difference of the clocks is unknown, times prove nothing.
   return !checksum && aheadMs !== null && known.modified + aheadMs > item.modified + CLOCK_ERROR_MS;
 }
 
-/** Without what is below something that is removed as a whole. */
+/** Returns the items without those below a directory that is removed as a whole. */
 function outermost(items: readonly TreeItem[]): TreeItem[] {
   const keys = new Set(items.map(keyOf));
   return items.filter(

@@ -6,8 +6,8 @@ import { type RemoteTree, STORING_MS } from './remote-tree.ts';
 import { tarEnd, tarHeaders, tarPadding } from './tar-writer.ts';
 
 /**
- * Uploads files, directories and links in one archive, which keeps modes and times, to a daemon that unpacks it (an extension of
- * envd). The items are those of `source`, in an order in which directories come before what is in them.
+ * Uploads files, directories and links in one archive, which keeps modes and times. The daemon must be able to unpack it,
+ * which is an extension of envd. The items belong to `source`, and each directory comes before its content. Throws `Failure`.
  */
 export async function uploadArchive(
   source: SourceTree,

@@ -1,11 +1,14 @@
 import type { TreeItem } from './item.ts';
 
-/** Unit of an archive, in bytes. */
+/** An archive consists of blocks of this size, in bytes. */
 const BLOCK = 512;
 const MAX_SIZE = 0o77777777777;
 const TYPES = { file: '0', link: '2', directory: '5' } as const;
 
-/** The headers of a member: ustar, with an extended header of pax for what does not fit. POSIX.1-2017, pax(1). */
+/**
+ * Returns the headers of a member. It is ustar, with an extended pax header for values that do not fit (POSIX.1-2017,
+ * pax(1)).
+ */
 export function tarHeaders({ names, kind, size, mode, modified, target }: TreeItem): Buffer {
   const name = names.join('/') + (kind === 'directory' ? '/' : '');
   const stored = kind === 'file' ? size : 0;
@@ -24,17 +27,17 @@ export function tarHeaders({ names, kind, size, mode, modified, target }: TreeIt
   ]);
 }
 
-/** Zeros up to a multiple of a block. */
+/** Returns zeros that fill the last block of a file of `size` bytes. */
 export function tarPadding(size: number): Buffer {
   return Buffer.alloc((BLOCK - (size % BLOCK)) % BLOCK);
 }
 
-/** The end of an archive. */
+/** Returns the two blocks of zeros that end an archive. */
 export function tarEnd(): Buffer {
   return Buffer.alloc(2 * BLOCK);
 }
 
-/** `LENGTH KEY=VALUE\n`, where the length in bytes includes itself. */
+/** Returns a record `LENGTH KEY=VALUE\n`, whose length in bytes includes the length itself. */
 function pax(key: string, value: string): string {
   const rest = Buffer.byteLength(key) + Buffer.byteLength(value) + 3;
   let length = rest + String(rest).length;

@@ -1,7 +1,7 @@
 import type { FilesystemEvent } from '../../gen/filesystem/filesystem_pb.js';
 import { type Connection, KEEPALIVE_S } from '../connection/connection.ts';
 
-/** What is watched. */
+/** Describes the watched path. */
 interface WatchedPath {
   readonly path: string;
   readonly recursive?: boolean;
@@ -9,7 +9,10 @@ interface WatchedPath {
   readonly allowNetworkMounts?: boolean;
 }
 
-/** The events of a watch, which begin with `start` when it is live, and end when the directory is removed. Throws `Failure`. */
+/**
+ * Yields the events of a watch. It begins with `start` when the watch is active, and ends when the directory is removed.
+ * Throws `Failure`.
+ */
 export async function* watchEvents(
   connection: Connection,
   watched: WatchedPath,

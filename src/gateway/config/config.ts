@@ -106,7 +106,7 @@ const BASICS: readonly Setting[] = [
 const WHO_AND_WHERE: readonly Setting[] = [
   setting('--api-key <key>', 'key of the platform; use the variable, because process lists show flags', nonEmpty),
   setting('--key-file <file>', 'file with keys of the platform and of clients; it is read again when it changes', parsePath),
-  { flags: '--require-key', help: 'refuse requests to sandboxes that have no key' },
+  { flags: '--require-key', help: 'require a key for requests to sandboxes' },
   setting(
     '--allow-addresses <ranges>',
     'addresses where sandboxes may be, such as 10.0.0.0/8,fd00::/8',
@@ -151,7 +151,7 @@ const SETTINGS: Program['settings'] = [
 export function gatewayProgram(): Program {
   return {
     name: 'envd-gateway',
-    description: 'Forwards the requests of many sandboxes, and expires each sandbox at its deadline.',
+    description: 'Forwards requests to many sandboxes, and expires each sandbox at its deadline.',
     version: [packageVersion(), 'print the version'],
     prefix: 'ENVD_GATEWAY_',
     settings: SETTINGS,

@@ -1,10 +1,10 @@
 #!/bin/sh
 # Usage: run-once.sh DIRECTORY COMMAND
-# Runs a command once for each directory, however often it is called: later calls wait for the first run and return its
-# exit code. The command reads request.json; its output is kept in `output`. Exit code 124: it was started, but killed
-# before it ended. 125: the directory cannot be used.
+# Runs a command once for each directory, however often it is called. Later calls wait for the first run and return its exit
+# code. The command reads request.json, and its output is kept in `output`. The exit code is 124 if the command was started but
+# killed before it ended, and 125 if the directory cannot be used.
 cd "$1" || exit 125
-# The files are private; the command has the umask of the gateway.
+# The files are private, but the command gets the umask of the gateway.
 mask=$(umask)
 umask 077
 exec 9>>lock

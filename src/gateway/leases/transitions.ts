@@ -106,8 +106,11 @@ function uncommitted(sandbox: Sandbox): Sandbox {
   if (sandbox.phase === 'creating')
     throw new EnvdError('not_found', `sandbox '${sandbox.id}' is still being created`);
   if (!isGone(sandbox)) return sandbox;
-  const end = sandbox.phase === 'paused' || sandbox.phase === 'resuming' ? 'is paused: resume it first' : 'has expired';
-  throw new EnvdError('not_found', `sandbox '${sandbox.id}' ${end}`);
+  const ends: Partial<Record<Phase, string>> = {
+    paused: 'is paused: resume it first',
+    resuming: 'is being resumed: try again when it runs',
+  };
+  throw new EnvdError('not_found', `sandbox '${sandbox.id}' ${ends[sandbox.phase] ?? 'has expired'}`);
 }
 
 /**

@@ -175,7 +175,7 @@ test('to a freeze: the expiry fails and is tried again, and goes on without it i
   for (const name of names) {
     const failures = await until(
       `'${name}' has failed twice`,
-      () => logged(idOf(name), 'an expiry failed'),
+      () => logged(idOf(name), 'a step of the lifecycle failed'),
       ({ length }) => length >= 2,
     );
     expect(failures.slice(0, 2), name).toMatchObject([
@@ -218,7 +218,7 @@ test('to an unfreeze: the guest is thawed, or that is tried again', async () => 
     const sandbox = sandboxes.use(await startRawSandbox(act));
     await gateway.register(idOf(name), sandbox.port, { timeout: 0 });
   }
-  const ended = ({ step, msg }: LogLine) => msg === 'thawed' || step === 'thaw';
+  const ended = ({ step, msg }: LogLine) => msg === 'a sandbox was thawed' || step === 'thaw';
   for (const name of names) {
     const isIt = (line: LogLine) => line.sandboxID === idOf(name) && ended(line);
     await until(`'${name}' is thawed or has failed`, () => gateway.log.find(isIt));
@@ -236,10 +236,10 @@ test('a response that never ends and is never too long: the operation times out'
   await gateway.register('slow', sandbox.port, { timeout: 0 });
   const [failure] = await until(
     'the expiry has failed',
-    () => logged('slow', 'an expiry failed'),
+    () => logged('slow', 'a step of the lifecycle failed'),
     ({ length }) => length > 0,
   );
-  expect(failure?.reason).toBe('/freeze?maxWaitMs=5000 was not answered: not within 7 s');
+  expect(failure?.reason).toBe('the daemon did not answer /freeze?maxWaitMs=5000: it took longer than 7 s');
   await sandbox[Symbol.asyncDispose]();
 });
 
@@ -261,7 +261,7 @@ test('after a gateway was killed during a response, the next one goes on', async
   gateway = await startGateway({ directory: gateway.directory, args: [`--hook=${record(file)}`] });
   bystander = await Bystander.of(gateway);
   await freezes[1]?.promise;
-  await until('it has failed', () => logged('hostile', 'an expiry failed').length > 0);
+  await until('it has failed', () => logged('hostile', 'a step of the lifecycle failed').length > 0);
 });
 
 test('the response of a hook behind a URL is read as far as it is quoted', async () => {
@@ -274,7 +274,7 @@ test('the response of a hook behind a URL is read as far as it is quoted', async
   await using other = await startGateway({ args: [`--hook=http://127.0.0.1:${hook.port}/`] });
   await other.register('one', sandbox.port, { timeout: 0 });
   await phase(other, 'one', 'paused');
-  const failure = other.log.find(({ msg }) => msg === 'an expiry failed');
+  const failure = other.log.find(({ msg }) => msg === 'a step of the lifecycle failed');
   expect(failure?.reason).toBe(`the hook answered 500: ${'1'.repeat(500)}`);
   expect(peakMib(other.pid) - before).toBeLessThan(MEMORY_MIB);
   await hook[Symbol.asyncDispose]();

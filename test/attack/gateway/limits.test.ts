@@ -180,7 +180,7 @@ test('a full disk is told, and nothing is lost when there is room again', async 
   const { status, body } = await gateway.call('POST /sandboxes', wanted);
   expect([status, body]).toEqual([
     507,
-    { code: 507, message: 'the registry cannot be written: its disk is full' },
+    { code: 507, message: 'the registry cannot be written: its disk is full, free some space' },
   ]);
   expect((await gateway.call('GET /sandboxes/one')).status).toBe(200);
   expect((await gateway.call('GET /sandboxes/two')).status).toBe(404);
@@ -190,5 +190,5 @@ test('a full disk is told, and nothing is lost when there is room again', async 
 
 test('a gateway without a hook says that it pauses nothing', async () => {
   const gateway = await start();
-  expect(gateway.log.map(({ msg }) => String(msg))).toContainEqual(expect.stringMatching(/^no --hook: /));
+  expect(gateway.log.map(({ msg }) => String(msg))).toContainEqual(expect.stringMatching(/^no --hook is set: /));
 });

@@ -45,7 +45,7 @@ test('a sandbox counts as being resumed until that is over, though a request lef
   await registry.find('one');
   registry.opened.resolve();
   await Promise.all(registry.changes);
-  await expect(resumes.run(sandboxOf('two'), second.signal)).rejects.toThrow(/1 sandboxes are being resumed/);
+  await expect(resumes.run(sandboxOf('two'), second.signal)).rejects.toThrow(/too many sandboxes are being resumed \(--max-resumes\): 1/);
   second.abort(new Error('over'));
   await expect(waits).rejects.toThrow('over');
 });
@@ -61,9 +61,9 @@ test('of those that may wait and be resumed, a client leaves others as many as a
   const stop = new AbortController();
   const run = (id: string, owner: string | null) => resumes.run(sandboxOf(id, owner), stop.signal);
   const waiting = [run('a', 'eve'), run('a', 'eve')];
-  await expect(run('b', 'eve')).rejects.toThrow("2 of them for 'eve'");
+  await expect(run('b', 'eve')).rejects.toThrow("2 for 'eve'");
   waiting.push(run('c', 'ada'));
-  await expect(run('c', 'ada')).rejects.toThrow("1 of them for 'ada'");
+  await expect(run('c', 'ada')).rejects.toThrow("1 for 'ada'");
   waiting.push(run('d', null));
   stop.abort(new Error('over'));
   for (const each of waiting) await expect(each).rejects.toThrow('over');

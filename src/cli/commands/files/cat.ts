@@ -36,7 +36,7 @@ async function whole(content: AsyncIterable<Buffer>): Promise<Buffer> {
   return Buffer.concat(pieces);
 }
 
-/** Text for a terminal, with control characters as escapes. */
+/** Writes text to a terminal, with control characters as escapes. */
 async function showText({ output }: Call, content: AsyncIterable<Buffer>): Promise<void> {
   const decoder = new StringDecoder('utf8');
   for await (const piece of content) await output.text(decoder.write(piece));

@@ -14,7 +14,7 @@ import { defineCommand } from '../spec/command.ts';
 import type { OptionSpec } from '../spec/description.ts';
 
 const DEFAULT_PARALLEL = 8;
-/** Connections to one daemon at a time. */
+/** One copy may have this many connections to one daemon. */
 const MOST_PARALLEL = 64;
 
 export const PARALLEL_OPTION: OptionSpec = {
@@ -23,7 +23,7 @@ export const PARALLEL_OPTION: OptionSpec = {
   parse: parseCount,
 };
 
-/** What every transfer says of paths. */
+/** The help of every transfer explains paths with this text. */
 export const PLACES =
   ':PATH is in the sandbox, CONTEXT:PATH in that of a context, and everything else on this machine.';
 
@@ -31,7 +31,7 @@ export const RESULT_SHAPE = '{"files","directories","links","bytes","skipped","s
 
 type Tree = SourceTree & DestinationTree;
 
-/** The trees of one call; a sandbox is connected to once. */
+/** Opens the trees of one call, with one connection to each sandbox. */
 export class Trees {
   readonly #call: Call;
   readonly #connections = new Map<string | null, Promise<Connection>>();
@@ -51,7 +51,7 @@ export class Trees {
   }
 }
 
-/** The options of a transfer, from those of a command. */
+/** Returns the options of a transfer for the options of a command. */
 export function copyOptions(call: Call, progress: Progress, parallel = DEFAULT_PARALLEL): CopyOptions {
   const skip = ({ names }: TreeItem, why: string) => call.output.warn(`left out ${names.join('/')}: ${why}`);
   return { parallel: Math.min(parallel, MOST_PARALLEL), progress, skip };

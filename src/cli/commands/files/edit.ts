@@ -13,10 +13,10 @@ import { PATH_ARGUMENT } from './ls.ts';
 const MAX_BYTES = 64 * 1024 * 1024;
 const NOT_FOUND = 404;
 
-/** A file as it was read. */
+/** A file as it was when it was read. */
 interface Version {
   readonly content: Buffer;
-  /** Null: there is no file, or the daemon tells no ETag. */
+  /** It is null if there is no file, or if the daemon sends no ETag. */
   readonly etag: string | null;
   readonly exists: boolean;
 }
@@ -35,7 +35,7 @@ export const editCommand = defineCommand<object>({
     const path = remotePath(call.argument(0));
     const before = await read(connection, path);
     const directory = await mkdtemp(join(tmpdir(), 'envctl-edit-'));
-    // The name keeps its ending, by which editors know the language.
+    // The name keeps its ending, because editors recognize the language by it.
     const file = join(directory, baseName(path).replace(/[^\w.-]/g, '_') || 'file');
     await writeFile(file, before.content, { mode: 0o600 });
     await edit(call, file);
@@ -71,7 +71,7 @@ async function read(connection: Connection, path: string): Promise<Version> {
 async function edit(call: Call, file: string): Promise<void> {
   const { env } = call.surroundings;
   const editor = env.VISUAL || env.EDITOR || 'vi';
-  // As git does: the variable may have arguments.
+  // The variable may have arguments, as it may for git.
   const child = spawn('/bin/sh', ['-c', `${editor} "$@"`, editor, file], { stdio: 'inherit', env });
   const code = await new Promise<number | null>((resolve, reject) => {
     child.once('exit', resolve).once('error', reject);
@@ -87,7 +87,7 @@ async function write(
   file: string,
 ): Promise<void> {
   const conflict = new Failure('failed', `'${path}' was changed meanwhile: your version is kept as ${file}`);
-  // A daemon that knows no conditions of uploads is asked once more.
+  // The file is read again, because some daemons ignore the conditions of an upload.
   const now = await read(connection, path);
   if (now.exists !== exists || !now.content.equals(before)) throw conflict;
   const condition = exists ? etag !== null && { 'if-match': etag } : { 'if-none-match': '*' };

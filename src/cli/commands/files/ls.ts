@@ -10,7 +10,7 @@ import type { Call } from '../spec/call.ts';
 import { defineCommand } from '../spec/command.ts';
 import type { ArgumentSpec } from '../spec/description.ts';
 
-/** A path of a sandbox. */
+/** An argument that is a path in a sandbox. */
 export const PATH_ARGUMENT: ArgumentSpec = {
   name: 'path',
   help: "a path in the sandbox, below the user's home if it is not absolute",
@@ -44,7 +44,7 @@ function describeShape(): string {
   return '{"name","path","type":"file"|"directory"|"link"|"other","size","mode","permissions","owner","group","modified","target","metadata"}';
 }
 
-/** The JSON of an entry. `path`: as it is asked for. */
+/** Returns an entry as JSON. `path` is the path as it was asked for. */
 export function shapeOf(entry: EntryInfo, path: string) {
   const { name, size, mode, permissions, owner, group, modifiedTime, symlinkTarget, metadata } = entry;
   return {
@@ -105,7 +105,7 @@ async function show(
   }
 }
 
-/** The name with its color. */
+/** Returns the name of an entry with its color. */
 function named(entry: EntryInfo, name: string): Piece {
   const kind = kindOf(entry);
   if (kind === 'directory') return { style: 'blue', text: name };

@@ -10,7 +10,7 @@ import type { Call } from '../spec/call.ts';
 import { defineCommand } from '../spec/command.ts';
 import { copyOptions, PARALLEL_OPTION, PLACES, RESULT_SHAPE, Trees, tellTotal } from './copy.ts';
 
-/** How long changes are collected before they are transferred, in milliseconds. */
+/** Changes are collected for this time before they are transferred, in milliseconds. */
 const COLLECT_MS = 200;
 
 interface SyncOptions {
@@ -100,7 +100,7 @@ async function tellPlan(
   });
 }
 
-/** Yields after changes of the source, for all that come within a moment. */
+/** Yields after changes of the source, once for all that come within `COLLECT_MS`. */
 async function* changesOf(call: Call, place: FilePlace): AsyncGenerator<void> {
   const changes = new Changes();
   const collect = async () => {
@@ -124,13 +124,13 @@ async function* changesOf(call: Call, place: FilePlace): AsyncGenerator<void> {
   }
 }
 
-/** Changes that have come since the last look. */
+/** Collects changes until they are asked for. */
 class Changes {
   #came = Promise.withResolvers<void>();
   #timer: NodeJS.Timeout | undefined;
 
   add(): void {
-    // Not put off by further changes: some directories never come to rest.
+    // Further changes do not restart the timer, because some directories change all the time.
     this.#timer ??= setTimeout(() => {
       this.#timer = undefined;
       this.#came.resolve();
@@ -141,7 +141,7 @@ class Changes {
     this.#came.reject(error);
   }
 
-  /** Resolves when changes have come. Throws when no more can come. */
+  /** Resolves when changes have come. Throws the error of the watch when no more can come. */
   async next(): Promise<void> {
     await this.#came.promise;
     this.#came = Promise.withResolvers();

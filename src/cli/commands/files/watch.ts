@@ -71,7 +71,7 @@ async function tell({ output }: Call, event: 'start' | FilesystemEvent): Promise
   );
 }
 
-/** Runs a line of shell on this machine. The name is a variable, never a part of the line. */
+/** Runs a line of shell on this machine. The name is passed in a variable, so that the shell never parses it. */
 async function execute(call: Call, line: string, { type, name }: FilesystemEvent): Promise<void> {
   const env = { ...call.surroundings.env, ENVCTL_EVENT: NAMES[type], ENVCTL_NAME: name.replaceAll('\0', '') };
   const child = spawn('/bin/sh', ['-c', line], { env, stdio: ['ignore', 'inherit', 'inherit'] });

@@ -29,7 +29,7 @@ export const upgradeCommand = defineCommand<object>({
   },
 });
 
-/** Waits until a daemon answers that was started later; returns its version. */
+/** Waits until a daemon answers that was started later than `since`. Returns its version. */
 async function untilReplaced(connection: Connection, since: string | null): Promise<string | null> {
   const until = performance.now() + UPGRADE_LIMIT_MS;
   while (performance.now() < until) {
@@ -70,7 +70,7 @@ export const portsCommand = defineCommand<object>({
   },
 });
 
-/** What a daemon tells of its ports; what is not of the right shape is left out. */
+/** Returns the ports in an answer, without members of an unexpected form. */
 function portsIn(value: unknown) {
   const { address, ports } = (value ?? {}) as { address?: unknown; ports?: unknown };
   const known = (Array.isArray(ports) ? ports : []).flatMap((each: Record<string, unknown> | null) => {
@@ -116,7 +116,7 @@ export const metricsCommand = defineCommand<MetricsOptions>({
 
 type Figures = Readonly<Record<string, number>>;
 
-/** The numbers in an answer. */
+/** Returns the members of an answer that are numbers. */
 function figuresIn(value: unknown): Figures {
   const numbers = Object.entries(value ?? {}).filter(([, member]) => typeof member === 'number');
   return Object.fromEntries(numbers);

@@ -84,7 +84,7 @@ function parseObject(text: string, path: string): object {
     const value: unknown = JSON.parse(text);
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value;
   } catch {
-    // The error below says so.
+    // The text is not JSON, so the error below is thrown.
   }
   throw usageError(`${path} does not hold a JSON object`);
 }

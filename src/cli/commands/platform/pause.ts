@@ -128,7 +128,7 @@ async function timed<T>(work: () => Promise<T>): Promise<readonly [milliseconds:
   return [Number((performance.now() - started).toFixed(2)), result];
 }
 
-/** Shows the members of an object, one a line. */
+/** Prints each member of an object on a line of its own. */
 async function show({ output }: Call, value: unknown): Promise<void> {
   await output.result(value, async () => {
     for (const [name, member] of Object.entries(value ?? {}))

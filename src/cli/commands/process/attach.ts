@@ -18,7 +18,9 @@ const PROCESS_ARGUMENT: ArgumentSpec = {
   help: 'a pid, or a tag; tag:7 is the tag 7',
 };
 
-/** Follows a process that runs or has just ended; `isWhole`: from the first byte that the daemon keeps. */
+/**
+ * Follows a process that runs or has just ended. If `isWhole` is true, it begins with the first byte that the daemon keeps.
+ */
 function followerOf(call: Call, connection: Connection, isWhole: boolean, keepaliveS?: number): Follower {
   const process = readSelector(call.argument(0));
   const resume = isWhole ? { resumeFrom: FROM_START } : {};
@@ -67,7 +69,10 @@ export const attachCommand = defineCommand<{
   },
 });
 
-/** Whether a process has a terminal: only such a one takes a size. It gets the size of the local terminal. */
+/**
+ * Returns whether a process has a terminal. Sets its size to that of the local one, because only a process with a terminal
+ * accepts a size.
+ */
 async function hasTerminal(call: Call, { processes, unary }: Connection): Promise<boolean> {
   const { columns: cols = 80, rows = 24 } = call.surroundings.stdout as { columns?: number; rows?: number };
   const process = readSelector(call.argument(0));
@@ -77,8 +82,9 @@ async function hasTerminal(call: Call, { processes, unary }: Connection): Promis
   );
 }
 
-/** After how long without output the kept output counts as shown, and the longest that this is waited for. */
+/** The kept output counts as complete after this time without output, in seconds. */
 const QUIET_S = 1;
+/** The command waits at most this time for such a pause, in milliseconds. */
 const LONGEST_MS = 15_000;
 
 export const logsCommand = defineCommand<{ readonly follow?: boolean }>({

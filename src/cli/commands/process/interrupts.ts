@@ -5,12 +5,12 @@ import { sendSignal } from './session.ts';
 const SIGINT = 2;
 const SIGKILL = 9;
 const SIGTERM = 15;
-/** The exit code of a program that SIGINT ended, and what a shell makes of it. */
+/** A shell shows this exit code for a program that SIGINT has ended (128 and 2). */
 const LEFT = 130;
 
 /**
- * Passes signals of this process on to the remote one: the first SIGINT as it is, the second as SIGKILL; the third leaves. SIGTERM
- * is passed on, too.
+ * Passes signals of this process on to the remote one. It passes on the first SIGINT, sends SIGKILL at the second, and ends
+ * this program at the third. It passes on SIGTERM too.
  */
 export class Interrupts implements Disposable {
   readonly #connection: Connection;
@@ -24,7 +24,7 @@ export class Interrupts implements Disposable {
     process.on('SIGINT', this.#onInterrupt).on('SIGTERM', this.#onTerminate);
   }
 
-  /** The process that gets them. Before it is known, a signal ends this program. */
+  /** Names the process that gets the signals. Before this call, a signal ends this program. */
   aimAt(pid: number): void {
     this.#pid = pid;
   }

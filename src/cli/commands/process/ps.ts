@@ -32,7 +32,7 @@ export const psCommand = defineCommand<object>({
   },
 });
 
-/** A word as a shell would need it. */
+/** Returns a word with the quotes that a shell needs. */
 function quoted(word: string): string {
   return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }

@@ -4,17 +4,17 @@ import type { FollowEvent, Follower } from '../../process/follow.ts';
 import { exitCodeOf } from '../../process/signals.ts';
 import type { Call } from '../spec/call.ts';
 
-/** How a process is shown. */
+/** These functions say how a process is shown. */
 export interface Presentation {
-  /** Called once, when the process runs or has been found. */
+  /** Is called once, when the process runs or was found. */
   onStarted?(pid: number): void;
-  /** Called for each event; true ends the presentation. */
+  /** Is called for each event. If it returns true, the presentation ends. */
   isEnough?(event: FollowEvent): boolean;
 }
 
 /**
- * Prints what a process writes, byte for byte, until it ends; returns its exit code, or null when it was left before. With `--json`
- * each event is one line.
+ * Prints the output of a process, byte for byte, until the process ends. Returns its exit code, or null if the user left it
+ * before. With `--json`, prints each event as one line.
  */
 export async function present(
   call: Call,
@@ -85,7 +85,10 @@ function endOf(end: Extract<FollowEvent, { type: 'end' }>['end']) {
   };
 }
 
-/** Sends a signal by its number to the group of a process; a daemon that knows only TERM and KILL gets TERM for the others. */
+/**
+ * Sends a signal by its number to the group of a process. If the daemon knows only SIGTERM and SIGKILL, it gets SIGTERM for
+ * all others.
+ */
 export async function sendSignal(connection: Connection, pid: number, signal: number): Promise<void> {
   const process = { selector: { case: 'pid', value: pid } } as const;
   const send = (number: number) =>

@@ -5,7 +5,7 @@ import type { Follower, StreamCall } from '../../process/follow.ts';
 import type { OptionSpec } from '../spec/description.ts';
 import { parseAssignment, parseDuration } from '../spec/parsers.ts';
 
-/** The options of commands that start a process. */
+/** Commands that start a process have these options. */
 export interface StartOptions {
   readonly tag?: string;
   readonly timeout?: number;
@@ -34,14 +34,14 @@ export const EXITS_OF_PROCESSES = [
   ['128 + N', 'Signal N ended the process.'],
 ] as const;
 
-/** What `Start` is asked for. */
+/** The values for a call of `Start`. */
 export interface StartCall {
   readonly process: { cmd: string; args: string[]; envs: Record<string, string>; cwd?: string };
   readonly tag?: string;
   readonly timeoutMs: number | null;
 }
 
-/** The request that starts a command. */
+/** Returns the request that starts a command. */
 export function startRequest(
   [cmd = '', ...args]: readonly string[],
   { tag, timeout, env = [], cwd }: StartOptions,
@@ -50,7 +50,7 @@ export function startRequest(
   return { process, ...(tag !== undefined && { tag }), timeoutMs: timeout ?? null };
 }
 
-/** Opens the stream of a start. The time limit is the process', so it is not one of the call. */
+/** Opens the stream of a start. The time limit belongs to the process, so the call itself has none. */
 export function openStart(
   { processes }: Connection,
   { timeoutMs, ...request }: StartCall & { stdin?: boolean; pty?: { size: { cols: number; rows: number } } },
@@ -63,7 +63,10 @@ export function openStart(
   );
 }
 
-/** Does `work`; a command that does not exist or cannot be executed is told as a shell tells it. */
+/**
+ * Runs `work`. If the command does not exist or cannot be executed, throws a failure with the exit code of a shell (127 or
+ * 126).
+ */
 export async function explainStart(follower: Follower, work: () => Promise<number>): Promise<number> {
   try {
     return await work();

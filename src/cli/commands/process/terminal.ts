@@ -18,7 +18,7 @@ export const ESCAPE_OPTION: OptionSpec = {
   help: 'the key that begins a command to envctl, such as ^A; default: ^]; none: no key',
 };
 
-/** The escape key that an option names; null: none. Throws `usage`. */
+/** Returns the escape key that an option names, or null for none. Throws a `Failure` with the reason `usage`. */
 export function escapeKeyOf(option: string | undefined): number | null {
   if (option === 'none') return null;
   const key = controlKey(option ?? DEFAULT_ESCAPE);
@@ -26,7 +26,7 @@ export function escapeKeyOf(option: string | undefined): number | null {
   return key;
 }
 
-/** Starts a process with a terminal, and connects it with the terminal of this program. Returns the exit code. */
+/** Starts a process with a terminal, and connects that to the terminal of this program. Returns the exit code. */
 export async function runInTerminal(
   call: Call,
   connection: Connection,
@@ -48,7 +48,7 @@ export async function runInTerminal(
   return explainStart(follower, () => converse(call, connection, follower, key));
 }
 
-/** Connects a process that has a terminal with the terminal of this program, or with its input and output. */
+/** Connects a process with a terminal to the terminal of this program, or to its input and output if it has none. */
 export async function converse(
   call: Call,
   connection: Connection,
@@ -78,7 +78,7 @@ function helpOn(key: number): string {
   return `${name} d detaches, ${name} k kills, ${name} ${name} sends ${name}`;
 }
 
-/** Sends what is typed, or what a pipe gives, to the process' terminal. */
+/** Sends the typed input, or the input of a pipe, to the terminal of the process. */
 function readKeyboard(call: Call, connection: Connection, pid: number, key: number | null): void {
   const { stdin } = call.surroundings;
   const { output } = call;
@@ -87,7 +87,7 @@ function readKeyboard(call: Call, connection: Connection, pid: number, key: numb
     say(`${bytes} bytes of input may be lost`),
   );
   const keys = key === null ? null : new EscapeKey(key);
-  // Without a keyboard the end of the input is ^D, as typed.
+  // A terminal has no end of input, so the end of a pipe is sent as ^D, as a user would type it.
   stdin.once('end', () => input.type(Buffer.of(4)));
   stdin.on('data', (piece: Buffer | string) => {
     const typed = keys?.read(Buffer.from(piece)) ?? { bytes: Buffer.from(piece), action: null };

@@ -4,10 +4,13 @@ import { Failure } from '../../output/failure.ts';
 import type { Call } from '../spec/call.ts';
 import { defineCommand } from '../spec/command.ts';
 
-/** Clocks that differ by more are told, in milliseconds: the header that is compared has whole seconds. */
+/**
+ * A larger difference of the clocks is reported, in milliseconds. The `Date` header has whole seconds, so a smaller one is
+ * not certain.
+ */
 const CLOCK_TOLERANCE_MS = 2_000;
 
-/** One thing that was looked at. */
+/** The result of one check. */
 interface Check {
   readonly name: string;
   readonly status: 'ok' | 'warning' | 'failed';
@@ -30,7 +33,7 @@ export const doctorCommand = defineCommand<object>({
   },
 });
 
-/** All checks, and the first failure. */
+/** Makes all checks. Also returns the first failure, or null. */
 async function examine(connection: Connection): Promise<readonly [Check[], Failure | null]> {
   const checks: Check[] = [];
   try {

@@ -11,7 +11,7 @@ export const healthCommand = defineCommand<object>({
   async run(call) {
     const connection = await call.connection();
     await connection.http.text({ path: '/health' });
-    // Without the right token, that it answers is all there is to tell.
+    // Without the right token, the daemon says no more than that it is healthy.
     const state = await askState(connection).catch(() => null);
     const {
       version = null,

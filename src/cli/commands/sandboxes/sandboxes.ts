@@ -6,10 +6,11 @@ import { type CommandOptions, defineCommand } from '../spec/command.ts';
 import type { ArgumentSpec, OptionSpec } from '../spec/description.ts';
 import { parseDuration } from '../spec/parsers.ts';
 
-/** The longest time that a refresh adds, in milliseconds. */
+/** A refresh extends the time to live by at most this time, in milliseconds. */
 const MAX_REFRESH_MS = 3_600_000;
-/** Most pages of a list, and most sandboxes of one. */
+/** At most this many pages of a list are read. */
 const MAX_PAGES = 1000;
+/** A page has at most this many sandboxes. */
 const PAGE = '1000';
 
 const ID: ArgumentSpec = { name: 'id', help: 'the id of the sandbox' };
@@ -20,7 +21,7 @@ const TIMEOUT_OPTION: OptionSpec = {
   parse: parseDuration,
 };
 
-/** What is shown of a sandbox. */
+/** These members of a sandbox are shown. */
 interface SandboxLine {
   readonly id: string;
   readonly state: string;
@@ -78,7 +79,7 @@ async function listAll(gateway: HttpClient, state: string | undefined): Promise<
   return sandboxes;
 }
 
-/** A sandbox as any gateway of this interface tells it. */
+/** Reads a sandbox from an answer, in which a gateway of another make may omit members. */
 function lineOf(value: unknown): SandboxLine {
   const told = (value ?? {}) as Readonly<Record<string, unknown>>;
   const text = (name: string) => (typeof told[name] === 'string' ? (told[name] as string) : null);
@@ -156,7 +157,7 @@ export const killSandboxCommand = defineCommand<CommandOptions>({
   run: (call) => change(call, 'DELETE', '', undefined, { id: call.argument(0), state: 'killed' }),
 });
 
-/** How long a hook of the platform may take, in milliseconds. */
+/** A hook of the platform may take this time, in milliseconds. */
 const HOOK_MS = 10 * 60_000;
 
 async function change(

@@ -10,7 +10,7 @@ import { Printer, type PrintStream } from '../../output/printer.ts';
 import type { CommandDescription } from './description.ts';
 import type { GlobalOptions } from './global-options.ts';
 
-/** What the program was started with. */
+/** The environment in which the program was started. */
 export interface Surroundings {
   readonly argv: readonly string[];
   readonly env: Readonly<Record<string, string | undefined>>;
@@ -19,15 +19,15 @@ export interface Surroundings {
   readonly stderr: PrintStream;
 }
 
-/** One execution of a command: its arguments, what it prints to, and whom it calls. */
+/** One execution of a command, with its arguments, its output and its connections. */
 export class Call {
   readonly arguments: readonly string[];
   readonly surroundings: Surroundings;
   readonly output: Printer;
   readonly contexts: ContextFile;
-  /** All commands, for those that describe them. */
+  /** All commands, for commands that describe them. */
   readonly table: readonly CommandDescription[];
-  /** Of envctl. */
+  /** The version of envctl. */
   readonly version: string;
   readonly #left = new AbortController();
   readonly #options: GlobalOptions;
@@ -49,20 +49,20 @@ export class Call {
     this.contexts = new ContextFile(env.XDG_CONFIG_HOME || join(env.HOME || '/', '.config'));
   }
 
-  /** An argument that the table says is there. */
+  /** Returns an argument that the table of the command requires. */
   argument(index: number): string {
     const value = this.arguments[index];
     if (value === undefined) throw usageError('an argument is missing');
     return value;
   }
 
-  /** The settings of flags and variables, and of the context that is named or current. */
+  /** Returns the settings of flags, variables, and the context that is named or current. Throws `Failure`. */
   async settings(): Promise<ConnectionSettings> {
     const name = this.#options.context ?? (this.surroundings.env.ENVCTL_CONTEXT || undefined);
     return mergeSettings([await this.flagSettings(), this.#variables(), await this.#context(name)]);
   }
 
-  /** The settings that flags tell. */
+  /** Returns the settings of the flags alone. Throws `Failure`. */
   async flagSettings(): Promise<ConnectionSettings> {
     const { url, gateway, sandbox, port, token, tokenFile, apiKey, user, headerPrefix } = this.#options;
     if (token !== undefined && tokenFile !== undefined)
@@ -71,23 +71,23 @@ export class Call {
     return defined({ url, gateway, sandbox, port, token: secret, apiKey, user, headerPrefix });
   }
 
-  /** The daemon of this call. */
+  /** Connects to the daemon that the settings name. Throws `Failure`. */
   async connection(): Promise<Connection> {
     return this.#connect(await this.settings());
   }
 
-  /** The daemon of another context. */
+  /** Connects to the daemon of another context. Throws `Failure`. */
   async connectionTo(context: string): Promise<Connection> {
     return this.#connect(await this.#context(context));
   }
 
-  /** The gateway of this call. */
+  /** Returns the client of the gateway that the settings name. Throws `Failure`. */
   async gateway(): Promise<HttpClient> {
     const gateway = gatewayOf(await this.settings());
     return this.#owned(new HttpClient(gateway.url, `the gateway ${gateway.url}`, keyHeader(gateway)));
   }
 
-  /** Aborts when the user leaves what the command does. */
+  /** A signal that aborts when the user leaves a running command. */
   get leaving(): AbortSignal {
     return this.#left.signal;
   }
@@ -125,7 +125,7 @@ export class Call {
     });
   }
 
-  /** The settings of a context; without a name those of the current one, or none. */
+  /** Returns the settings of a context. Without a name, returns those of the current context, or none. */
   async #context(name: string | undefined): Promise<ConnectionSettings> {
     const { current, contexts } = await this.contexts.read();
     const wanted = name ?? current;
@@ -143,7 +143,7 @@ async function readSecret(path: string): Promise<string> {
   return text.trim();
 }
 
-/** Without the members that are undefined. */
+/** Returns an object without its undefined members. */
 function defined(
   settings: { readonly [Name in keyof ConnectionSettings]: ConnectionSettings[Name] | undefined },
 ) {

@@ -3,13 +3,13 @@ import type { CommandDescription } from './description.ts';
 
 export type CommandOptions = Readonly<Record<string, unknown>>;
 
-/** A command that can be executed. */
+/** A description of a command, and the function that executes it. */
 export interface CommandSpec extends CommandDescription {
-  /** Resolves with the exit code. Throws `Failure`. */
+  /** Executes the command. Resolves with the exit code. Throws `Failure`. */
   run(call: Call, options: CommandOptions): Promise<number>;
 }
 
-/** A command whose options have the type `Options`, which its table of options must match. */
+/** Defines a command whose options have the type `Options`. The table of options must match the type. */
 export function defineCommand<Options>(
   spec: Omit<CommandSpec, 'run'> & { run(call: Call, options: Options): Promise<number> },
 ): CommandSpec {

@@ -1,42 +1,42 @@
-/** A positional argument. */
+/** Describes a positional argument. */
 export interface ArgumentSpec {
   readonly name: string;
   readonly help: string;
   readonly isOptional?: boolean;
   readonly isVariadic?: boolean;
-  /** What a shell completes; default: nothing. */
+  /** A shell completes the argument with this. If it is absent, it completes nothing. */
   readonly completes?: Completion;
 }
 
-/** What a shell offers for a value. */
+/** A shell completes a value with names of this kind. */
 export type Completion = 'file' | 'context' | 'command' | 'directory';
 
-/** An option of the command line. */
+/** Describes an option of the command line. */
 export interface OptionSpec {
-  /** `-l, --long`, `--tag <name>`. */
+  /** The flags as commander reads them, such as `-l, --long` or `--tag <name>`. */
   readonly flags: string;
   readonly help: string;
-  /** Throws `InvalidArgumentError`. */
+  /** Returns the value. Throws `InvalidArgumentError`. */
   readonly parse?: (text: string) => NonNullable<unknown>;
   readonly choices?: readonly string[];
-  /** May be given several times; the value is an array. */
+  /** If true, the option may be given several times, and its value is an array. */
   readonly isRepeated?: boolean;
   readonly completes?: Completion;
 }
 
-/** What the parser, the completions and the manual are made from. */
+/** Describes a command, for the parser, the completions and the manual. */
 export interface CommandDescription {
-  /** One word, or two for a command of a group: `sandboxes list`. */
+  /** The name is one word, or two for a command of a group, such as `sandboxes list`. */
   readonly name: string;
   readonly summary: string;
-  /** Paragraphs of the manual. */
+  /** Further paragraphs of the manual. */
   readonly details?: readonly string[];
   readonly arguments: readonly ArgumentSpec[];
   readonly options: readonly OptionSpec[];
-  /** Exit codes besides those that every command has. */
+  /** The exit codes that only this command has. */
   readonly exits?: readonly (readonly [code: string, meaning: string])[];
-  /** The shape of what `--json` prints. */
+  /** The form of the output with `--json`. */
   readonly json: string;
-  /** Options end at the first argument: what follows belongs to another program. */
+  /** If true, options end at the first argument, because everything after it belongs to another program. */
   readonly passesThrough?: boolean;
 }

@@ -1,7 +1,7 @@
 import { parsePort } from '../../../base/program/settings.ts';
 import type { OptionSpec } from './description.ts';
 
-/** The options that every command has. */
+/** Every command has these options. */
 export interface GlobalOptions {
   readonly url?: string;
   readonly gateway?: string;
@@ -35,7 +35,7 @@ export const GLOBAL_OPTIONS: readonly OptionSpec[] = [
   { flags: '-q, --quiet', help: 'print results, warnings and errors only' },
 ];
 
-/** The variable of each option, and what the manual says of it. */
+/** The variable of each option, with its text in the manual. */
 export const VARIABLES: Readonly<Record<string, string>> = {
   ENVCTL_URL: '--url',
   ENVCTL_GATEWAY: '--gateway',

@@ -2,14 +2,14 @@ import { InvalidArgumentError } from 'commander';
 
 const UNITS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 
-/** `90`, `1.5s`, `10m`, `2h`; in milliseconds. */
+/** Parses a duration such as `90` (seconds), `1.5s`, `10m` or `2h`. Returns milliseconds. Throws `InvalidArgumentError`. */
 export function parseDuration(text: string): number {
   const [, number = '', unit = 's'] = /^(\d{1,9}(?:\.\d{1,3})?)(ms|s|m|h|d)?$/.exec(text) ?? [];
   if (number !== '') return Math.round(Number(number) * (UNITS[unit] ?? 1));
   throw new InvalidArgumentError('It must be a time such as 90, 1.5s, 10m or 2h.');
 }
 
-/** `NAME=VALUE`. */
+/** Parses `NAME=VALUE`. Throws `InvalidArgumentError`. */
 export function parseAssignment(text: string): readonly [name: string, value: string] {
   const at = text.indexOf('=');
   if (at > 0 && !text.includes('\0')) return [text.slice(0, at), text.slice(at + 1)];

@@ -6,7 +6,7 @@ export const SHELLS = ['bash', 'zsh', 'fish'];
 
 type Table = readonly CommandDescription[];
 
-/** The completions for a shell, to be sourced by it; null for a shell that is not known. */
+/** Returns the script of completions for a shell, which the shell must source. Returns null for an unknown shell. */
 export function completionFor(shell: string, table: Table): string | null {
   if (shell === 'bash') return forBash(table);
   if (shell === 'zsh') return forZsh(table);
@@ -15,7 +15,7 @@ export function completionFor(shell: string, table: Table): string | null {
 
 const CONTEXTS = `envctl context list --json 2>/dev/null | grep -o '"name":"[^"]*"' | cut -d'"' -f4`;
 
-/** The first words, and the second ones of groups. */
+/** Returns the first words of all commands. */
 function firstWords(table: Table): string[] {
   return [...new Set(table.map(({ name }) => name.split(' ')[0] ?? ''))];
 }
@@ -35,7 +35,10 @@ function flagsOf(options: readonly OptionSpec[]): string[] {
   });
 }
 
-/** What completes the arguments of a command: that of its first argument, as the others are alike. */
+/**
+ * Returns the kind of completion for the arguments of a command. It is that of the first argument, because the others are
+ * alike.
+ */
 function completionOf({ arguments: list, passesThrough }: CommandDescription): Completion | null {
   return passesThrough ? 'command' : (list[0]?.completes ?? null);
 }
@@ -91,12 +94,12 @@ complete -F _envctl envctl
 `;
 }
 
-/** Text within single quotes of a shell. */
+/** Returns text in single quotes for a shell. */
 function quoted(text: string): string {
   return `'${text.replaceAll("'", `'\\''`)}'`;
 }
 
-/** A line of `_arguments` or `_describe`: a colon and brackets mean something there. */
+/** Escapes colons and brackets, which have a meaning in a line of `_arguments` or `_describe`. */
 function escaped(text: string): string {
   return text.replace(/[:[\]\\]/g, '\\$&');
 }

@@ -1,10 +1,10 @@
 import type { OptionSpec } from '../spec/description.ts';
 
-/** The parts of an option's flags: `-l, --long <value>`. */
+/** The parts of the flags of an option, such as `-l, --long <value>`. */
 export interface FlagParts {
   readonly short: string | null;
   readonly long: string;
-  /** The name of the value; null for a switch. */
+  /** The name of the value, or null for a switch. */
   readonly value: string | null;
 }
 

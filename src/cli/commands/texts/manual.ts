@@ -2,7 +2,7 @@ import { EXIT_CODES } from '../../output/failure.ts';
 import type { CommandDescription, OptionSpec } from '../spec/description.ts';
 import { GLOBAL_OPTIONS, VARIABLES } from '../spec/global-options.ts';
 
-/** The manual page of all commands, in the language of man(7). */
+/** Returns the manual page of all commands in the language of man(7). */
 export function manualPage(table: readonly CommandDescription[], version: string): string {
   return [
     `.TH ENVCTL 1 "" "envctl ${escaped(version)}" "User Commands"`,
@@ -67,7 +67,7 @@ function optionPart({ flags, help }: OptionSpec): string[] {
   return ['.TP', `.B ${escaped(flags)}`, escaped(help)];
 }
 
-/** Text in which nothing is a request or an escape of roff. */
+/** Escapes text, so that roff reads no part of it as a request or an escape. */
 function escaped(text: string): string {
   return text
     .replaceAll('\\', '\\e')

@@ -13,7 +13,7 @@ import { type NewAttributes, setAttributes } from './set-attributes.ts';
 
 const SECOND = 1_000_000_000n;
 
-/** `filesystem.Filesystem/SetAttributes` and `Link`. */
+/** Adds `filesystem.Filesystem/SetAttributes` and `Link`. */
 export function createAttributes({ guest, entries, gate }: FilesystemDependencies): Extension {
   const { method } = Filesystem;
   return {
@@ -50,7 +50,7 @@ function attributesOf(request: SetAttributesRequest, users: UserDatabase): NewAt
   };
 }
 
-/** Without set-id bits, which give the rights of the owner to others. */
+/** Returns permission bits without the set-id bits, because those give the rights of the owner to others. */
 function bitsOf(mode: string): number {
   if (/^0?[01]?[0-7]{3}$/.test(mode)) return Number.parseInt(mode, 8);
   throw new EnvdError('invalid_argument', `mode must be an octal number from 000 to 1777, not '${mode}'`);

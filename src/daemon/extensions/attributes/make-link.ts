@@ -11,8 +11,9 @@ import type { Entry, EntrySource } from '../../services/files/entries/entry.ts';
 import { stat } from '../../services/files/entries/stat.ts';
 
 /**
- * Makes a symbolic link with this text at an absolute path, in the place of a file or link, and missing parents; all owned by
- * `user`. Throws `invalid_argument` for a text that no link has and for a directory at the path.
+ * Makes a symbolic link with the text `target` at an absolute path. Replaces a file or a link there, and makes missing
+ * parents. The user owns all of it. Throws `invalid_argument` for a text that no link can have, and for a directory at the
+ * path.
  */
 export async function makeLink(
   target: string,

@@ -10,7 +10,7 @@ import type { Entry, EntrySource } from '../../services/files/entries/entry.ts';
 import { stat } from '../../services/files/entries/stat.ts';
 import { StagedFile } from '../../services/files/uploads/staged-file.ts';
 
-/** Null: as it is. Times are nanoseconds since the epoch. */
+/** Attributes that are null stay unchanged. Times are in nanoseconds since the epoch. */
 export interface NewAttributes {
   readonly mode: number | null;
   readonly uid: number | null;
@@ -19,13 +19,13 @@ export interface NewAttributes {
   readonly modifiedNs: bigint | null;
 }
 
-/** chown(2) leaves an id as it is for this one. */
+/** chown(2) leaves an id unchanged if it has this value. */
 const NO_CHANGE = 0xffff_ffff;
 const MAX_ATTEMPTS = 16;
 
 /**
- * Sets attributes of the entry at an absolute path, on one descriptor; a symbolic link is followed. Behind a link of another
- * user than root only what that user could set is set. `create`: makes an empty file of this user if nothing is there. Throws
+ * Sets attributes of the entry at an absolute path, on one descriptor. Follows a symbolic link; if another user than root
+ * made it, only what that user may set is set. With `create`, makes an empty file of the user if nothing is there. Throws
  * `not_found`, `permission_denied`, and `aborted` when the entry is replaced again and again.
  */
 export async function setAttributes(
@@ -53,7 +53,7 @@ async function makeIfMissing(place: PathHandle, user: User): Promise<void> {
   }
 }
 
-/** Opens what is there, which must not be a symbolic link: those were followed. */
+/** Opens the entry. It must not be a symbolic link, because all links have been followed. */
 async function openEntry(place: PathHandle, path: string): Promise<OpenFile> {
   for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
     const file = await place.openFile(O_PATH);
@@ -67,7 +67,10 @@ async function openEntry(place: PathHandle, path: string): Promise<OpenFile> {
   );
 }
 
-/** `owner`: the user who made a link on the path, or null. The owner is changed first, because that clears set-id bits. */
+/**
+ * Sets the attributes. `owner` is the user who made a link on the path, or null. Changes the owner first, because that clears
+ * set-id bits.
+ */
 async function change(
   file: OpenFile,
   { mode, uid, gid, accessedNs, modifiedNs }: NewAttributes,
@@ -80,7 +83,7 @@ async function change(
     const message = `only the user who made the link on the path could change it, and cannot: '${path}'`;
     throw new EnvdError('permission_denied', message);
   }
-  // Leads to the entry itself, because it is open with O_PATH.
+  // This path leads to the entry itself, because the file is open with O_PATH.
   const at = `/proc/self/fd/${file.fd}`;
   if (changesOwner) await file.run(() => chown(at, uid ?? NO_CHANGE, gid ?? NO_CHANGE));
   if (mode !== null) await file.run(() => chmod(at, mode));

@@ -9,10 +9,11 @@ import { stat } from '../../services/files/entries/stat.ts';
 import { inStage, isInside, openDestination } from '../../services/files/move.ts';
 
 /**
- * Copies `source`, a symbolic link as such, to `destination`, which gets its name when all of it is there; a file or an empty
- * directory at the destination is replaced. Owners, modes without set-id bits, attributes, times and hard links within the tree
- * are kept. When `signal` aborts before, nothing is left. Throws `not_found`, `invalid_argument` for a copy into itself,
- * `permission_denied` for a source behind a link of another user than root, `failed_precondition` for pipes and devices.
+ * Copies `source` to `destination`, which gets its name only when the copy is complete. A symbolic link is copied as a link.
+ * A file or an empty directory at the destination is replaced. Owners, modes without set-id bits, attributes, times and hard
+ * links within the tree are kept. If `signal` aborts before the end, nothing is left. Throws `not_found`, `invalid_argument`
+ * for a copy into itself, `permission_denied` for a source behind a link of another user than root, and `failed_precondition`
+ * for pipes and devices.
  */
 export async function copyEntry(
   source: string,
@@ -25,7 +26,7 @@ export async function copyEntry(
   using from = await about(source, () => PathHandle.open(source, false, lanes));
   if ((await about(source, () => from.status())) === null)
     throw new EnvdError('not_found', `path not found: '${source}'`);
-  // The copy is read with the daemon's own rights.
+  // A link of another user could lead to files that this user may not read, because the daemon reads with its own rights.
   if (from.owner !== null)
     throw new EnvdError('permission_denied', `path leads through a link of another user: '${source}'`);
   using to = await openDestination(destination, user, lanes);

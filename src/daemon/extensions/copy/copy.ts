@@ -7,7 +7,7 @@ import { FILESYSTEM_MESSAGES, type FilesystemDependencies } from '../../http/rpc
 import { resolvePath } from '../../linux/paths/paths.ts';
 import { copyEntry } from './copy-entry.ts';
 
-/** `filesystem.Filesystem/Copy`. */
+/** Adds `filesystem.Filesystem/Copy`. */
 export function createCopy({ guest, entries, gate }: FilesystemDependencies): Extension {
   const copy = unaryRpc(Filesystem.method.copy, FILESYSTEM_MESSAGES, async (request, call) => {
     const user = callerOf(call, guest);

@@ -14,12 +14,14 @@ import {
   type ValuesOf,
 } from '../../../base/shape.ts';
 
-/** The output that is kept of each stream, in bytes. The largest makes an answer of some 100 MiB, if each byte is escaped. */
+/**
+ * So many bytes of the output of each stream are kept. If each byte is escaped, the maximum makes an answer of about 100 MiB.
+ */
 const OUTPUT_BYTES = { default: 1024 * 1024, most: 16 * 1024 * 1024 };
-/** The longest time limit: setTimeout's, almost 25 days. */
+/** A time limit may be as long as setTimeout() supports, which is almost 25 days. */
 const MOST_TIMEOUT_MS = 0x7fffffff;
 
-/** Any text, with NUL; null when absent. */
+/** This shape accepts any text, even with NUL. The value is null if the member is absent. */
 const input: Shape<string | null> = {
   schema: string.schema,
   read(value, name) {
@@ -32,7 +34,7 @@ const input: Shape<string | null> = {
 const MEMBERS = {
   cmd: requiredText,
   args: mapped(list(string), (args) => args ?? []),
-  // Their names are checked as those of every start.
+  // The names of variables are checked later, as at every start.
   envs: mapped(
     record(string, () => {}),
     (variables) => variables ?? {},
@@ -49,7 +51,7 @@ export type ExecRequest = ValuesOf<typeof MEMBERS>;
 
 const SHAPE = object(MEMBERS);
 
-/** Refuses unknown members: a limit with a misspelt name would be none. */
+/** Refuses unknown members, because a limit with a misspelled name would be no limit. */
 export const EXEC_REQUEST: Shape<ExecRequest> = {
   schema: SHAPE.schema,
   read(value, name) {
@@ -61,12 +63,12 @@ export const EXEC_REQUEST: Shape<ExecRequest> = {
   },
 };
 
-/** The bytes of standard input; null: there is none. Throws `invalid_argument` for text that is no base64. */
+/** Returns the bytes of standard input, or null if there are none. Throws `invalid_argument` for text that is not base64. */
 export function inputBytesOf({ stdin, stdinEncoding }: ExecRequest): Buffer | null {
   if (stdin === null) return null;
   if (stdinEncoding === 'utf-8') return Buffer.from(stdin);
   const bytes = Buffer.from(stdin, 'base64');
-  // Node skips what is no base64.
+  // Node ignores characters that are not base64, so the result is compared.
   if (bytes.toString('base64') !== stdin) throw invalid('stdin', 'base64 with padding');
   return bytes;
 }

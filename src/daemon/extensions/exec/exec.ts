@@ -15,16 +15,16 @@ import { EXEC_REQUEST, type ExecRequest, inputBytesOf } from './exec-request.ts'
 import { type ExecCommand, type Execution, execute } from './execute.ts';
 import { membersOf } from './head-and-tail.ts';
 
-/** The longest body, in bytes. A text of this size is parsed within 50 ms. */
+/** A body may have this many bytes, because parsing a longer one would block the event loop for too long. */
 const BODY_BYTES = 16 * 1024 * 1024;
 const LINGER = { milliseconds: 1000, bytes: 16 * 1024 * 1024 };
 const JSON_TYPE = 'application/json; charset=utf-8';
-/** Shorter answers are sent as one piece, with their length. */
+/** An answer that is shorter than this is sent as one piece with its length, in bytes. */
 const JOINED_BYTES = 64 * 1024;
 
 /**
- * `POST /exec` runs one command to its end and answers with its output and how it ended, in JSON. It takes a place of a stream. A
- * command whose client leaves is killed.
+ * Adds `POST /exec`, which runs one command to its end and answers in JSON with its output and with how it ended. It takes a
+ * place of a stream. If its client disconnects, the command is killed.
  */
 export function execExtension(processes: ProcessTable, guest: Guest, places: StreamPlaces): Extension {
   return { addRoutes: (app) => execRoutes(app, processes, guest, places) };
@@ -38,7 +38,8 @@ function execRoutes(app: FastifyInstance, processes: ProcessTable, guest: Guest,
     const execution = await execute(commandOf(request, user), processes, call);
     const pieces = answerOf(execution);
     const kept = execution.stdout.capacity + execution.stderr.capacity;
-    // A stop lets it be sent; when memory is scarce, its connection is closed. What is sent is a copy in part.
+    // From now on the answer counts as a transfer: a stop of the daemon waits for it, and a lack of memory closes its
+    // connection. The pieces copy parts of the output, so that it counts twice.
     call.transfer(2 * kept);
     const body =
       kept < JOINED_BYTES ? [...pieces].join('') : Readable.from(inTurns(pieces), { objectMode: false });
@@ -52,13 +53,16 @@ function commandOf(request: ExecRequest, user: ExecCommand['user']): ExecCommand
   return { config, user, input: inputBytesOf(request), timeoutMs, maxOutputBytes };
 }
 
-/** Throws `invalid_argument` for what is no JSON, `resource_exhausted` for what takes too long to parse, and 413. */
+/**
+ * Parses a body. Throws `invalid_argument` if it is not JSON, `resource_exhausted` if it would take too long to parse, and
+ * 413 if it is too long.
+ */
 async function readJson(call: CallScope): Promise<unknown> {
   const { request, response } = call;
   try {
     const body = await readBody(call, BODY_BYTES, tooLong);
     requireSimpleJson(body);
-    // Otherwise a path would become another one, with replacement characters.
+    // Without this check, replacement characters would make another path of a path that is not UTF-8.
     if (!isUtf8(body)) throw new EnvdError('invalid_argument', 'request body is not UTF-8');
     return JSON.parse(body.toString('utf8'));
   } catch (error) {
@@ -74,7 +78,7 @@ function tooLong(limit: number): HttpError {
   return new HttpError(413, `request body is too large: send at most ${limit} bytes`);
 }
 
-/** The answer as pieces of JSON: how the command ended comes first. */
+/** Yields the answer as pieces of JSON. It begins with how the command ended. */
 function* answerOf({ end, stdout, stderr, durationMs }: Execution): Generator<string> {
   const { exitCode, signal, usage } = end;
   const reason = end.reason.replaceAll(' ', '_');

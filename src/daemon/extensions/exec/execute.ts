@@ -11,18 +11,18 @@ import type { Reader } from '../../services/process/output/reader.ts';
 import type { ProcessTable } from '../../services/process/table.ts';
 import { HeadAndTail } from './head-and-tail.ts';
 
-/** Interval between attempts to kill a command that nobody waits for, in milliseconds. */
+/** A command that nobody waits for is killed again at this interval, in milliseconds, until that succeeds. */
 const RETRY_MS = 100;
 
-/** A command to be run to its end. */
+/** Describes a command that runs to its end. */
 export interface ExecCommand {
   readonly config: ProcessConfig;
   readonly user: User;
-  /** Null: there is none, and the program reads an end of file. */
+  /** The standard input. If it is null, the program reads an end of file at once. */
   readonly input: Buffer | null;
-  /** After this time it is killed, with everything below it; null: never. */
+  /** After this time the command is killed with everything below it; null means no limit. */
   readonly timeoutMs: number | null;
-  /** Of each stream, in bytes. */
+  /** So many bytes of the output of each stream are kept. */
   readonly maxOutputBytes: number;
 }
 
@@ -34,8 +34,8 @@ export interface Execution {
 }
 
 /**
- * Runs a command as Start does, and keeps what it writes. When the call is aborted first, or fails, the command is killed with
- * everything below it. Throws as `ProcessTable.start`, and the reason when the call is aborted.
+ * Runs a command as Start does, and keeps its output. If the call is aborted before the end or fails, the command is killed
+ * with everything below it. Throws what `ProcessTable.start` throws, and the reason of the signal when the call is aborted.
  */
 export async function execute(
   command: ExecCommand,
@@ -69,7 +69,7 @@ type Kept = Readonly<Record<'stdout' | 'stderr', HeadAndTail>>;
 
 const capacityOf = ({ stdout, stderr }: Kept) => stdout.capacity + stderr.capacity;
 
-/** Reads all output. `grown` is told when more memory is kept. */
+/** Reads all output. Calls `grown` when more memory is kept. */
 async function collect(feed: Reader, kept: Kept, grown: () => void): Promise<void> {
   let capacity = -1;
   try {
@@ -80,12 +80,15 @@ async function collect(feed: Reader, kept: Kept, grown: () => void): Promise<voi
       capacity = capacityOf(kept);
     }
   } catch (error) {
-    // In place of the end of a process that its deadline has killed: its end says so, too.
+    // A reader gets this error in place of the end of a process that its deadline has killed. The end itself says the same.
     if (!(error instanceof EnvdError) || error.kind !== 'deadline_exceeded') throw error;
   }
 }
 
-/** Writes the whole input, and closes it. A program that does not read it, or ends before, decides that itself. */
+/**
+ * Writes the whole input and closes it. Ignores the errors of a program that does not read its input or ends before, because
+ * it may do so.
+ */
 async function writeInput(
   process: ManagedProcess | EndedProcess,
   input: Buffer,

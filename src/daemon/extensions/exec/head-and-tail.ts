@@ -2,31 +2,33 @@ import { isUtf8 } from 'node:buffer';
 import { StringDecoder } from 'node:string_decoder';
 
 const FIRST_BYTES = 4096;
-/** Bytes of output that are written as one piece of JSON; a multiple of 3, for base64. */
+/**
+ * One piece of JSON has this many bytes of output. It is a multiple of 3, so that base64 needs no padding within the text.
+ */
 const PIECE_BYTES = 48 * 1024;
-/** The most bytes of a character besides the first, in UTF-8. */
+/** A character in UTF-8 has at most this many bytes after the first one. */
 const MOST_CONTINUED = 3;
 
-/** The first and the last bytes of a stream, in a buffer that grows as far as it has to. */
+/** Keeps the first and the last bytes of a stream, in a buffer that grows only as needed. */
 export class HeadAndTail {
   readonly #most: number;
-  /** The bytes up to here stay; those after them are a ring. */
+  /** Bytes before this position stay. Those after it are a ring. */
   readonly #headBytes: number;
   #bytes = Buffer.alloc(0);
   #total = 0;
 
-  /** `most`: bytes that are kept. */
+  /** @param most the number of bytes that are kept */
   constructor(most: number) {
     this.#most = most;
     this.#headBytes = Math.floor(most / 2);
   }
 
-  /** All bytes so far. */
+  /** The number of bytes that the stream has had. */
   get total(): number {
     return this.#total;
   }
 
-  /** The memory that it takes, in bytes. */
+  /** The memory of the buffer, in bytes. */
   get capacity(): number {
     return this.#bytes.length;
   }
@@ -46,7 +48,9 @@ export class HeadAndTail {
     }
   }
 
-  /** What is kept: in one part, or in two with `omitted` bytes between them, which are cut between characters. */
+  /**
+   * Returns the kept bytes: in one part, or in two parts with `omitted` bytes between them. They are cut between characters.
+   */
   parts(): { readonly head: Buffer; readonly tail: Buffer; readonly omitted: number } {
     if (!this.isTruncated)
       return { head: this.#bytes.subarray(0, this.#total), tail: Buffer.alloc(0), omitted: 0 };
@@ -58,7 +62,7 @@ export class HeadAndTail {
     return { head, tail, omitted: this.#total - head.length - tail.length };
   }
 
-  /** The place of the byte at this offset of the stream. */
+  /** Returns the position in the buffer of the byte at an offset of the stream. */
   #placeOf(offset: number): number {
     const head = this.#headBytes;
     return offset < head ? offset : head + ((offset - head) % (this.#most - head));
@@ -76,13 +80,16 @@ export class HeadAndTail {
 
 const isContinued = (byte: number | undefined) => byte !== undefined && (byte & 0xc0) === 0x80;
 
-/** The bytes of a character with this first one; 1 for what begins none. Source: RFC 3629, section 3. */
+/**
+ * Returns the number of bytes of a character that begins with `first`, or 1 if no character does. Source: RFC 3629, section
+ * 3.
+ */
 function lengthOf(first: number): number {
   if (first < 0xc0 || first > 0xf4) return 1;
   return first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
 }
 
-/** Where the last whole character ends. */
+/** Returns where the last whole character ends. */
 function endOfCharacters(bytes: Buffer): number {
   for (let back = 1; back <= MOST_CONTINUED; back++) {
     const byte = bytes[bytes.length - back] ?? 0;
@@ -91,7 +98,7 @@ function endOfCharacters(bytes: Buffer): number {
   return bytes.length;
 }
 
-/** Where the first whole character begins. */
+/** Returns where the first whole character begins. */
 function beginOfCharacters(bytes: Buffer): number {
   let at = 0;
   while (at < MOST_CONTINUED && isContinued(bytes[at])) at++;
@@ -99,8 +106,8 @@ function beginOfCharacters(bytes: Buffer): number {
 }
 
 /**
- * The members of an answer for one stream, as pieces of JSON: the text if all of it is UTF-8, else base64. Where bytes are left
- * out there is a line that says how many.
+ * Yields the members of an answer for one stream, as pieces of JSON. The output is text if all of it is UTF-8, otherwise
+ * base64. Where bytes are left out, a line says how many.
  */
 export function* membersOf(name: string, output: HeadAndTail): Generator<string> {
   const { head, tail, omitted } = output.parts();

@@ -10,9 +10,9 @@ const TYPE = 'application/x-ndjson';
 const ACCEPTED = /(?:^|,) *application\/x-ndjson *(?:[;,]|$)/i;
 
 /**
- * Streams with one JSON message on each line, for clients without a Connect library: the request is plain JSON, and asks with
- * `Accept: application/x-ndjson`. The messages are those of Connect's JSON. An error before the first one is answered as by
- * unary calls; a later one is the last line, `{"error":{"code","message"}}`.
+ * Offers streams with one JSON message on each line, for clients without a Connect library. The request is plain JSON with
+ * `Accept: application/x-ndjson`. The messages have the form of Connect's JSON. An error before the first message is answered
+ * as for unary calls. A later one is the last line, `{"error":{"code","message"}}`.
  */
 export const NDJSON: OfferedFormat = {
   codec: 'json',
@@ -35,7 +35,7 @@ function requireIdentity({ 'content-encoding': coding = 'identity' }: IncomingHt
   throw new EnvdError('unimplemented', `content coding '${coding}' is not supported here: send plain JSON`);
 }
 
-/** Adds what `write` writes as one frame, without the envelope at its begin and with the end of a line. */
+/** Adds the frame that `write` writes, without its envelope and with a line feed at its end. */
 function addLine(batch: FrameSink, write: (frames: FrameSink) => void): void {
   const pieces: Uint8Array[] = [];
   write({

@@ -15,9 +15,9 @@ const NEVER = AbortSignal.any([]);
 const WRITE = constants.O_RDWR | constants.O_NONBLOCK | constants.O_NOCTTY | constants.O_NOFOLLOW;
 
 /**
- * Overwrites a file, if it is still the one that was read, with content that is staged before: owner, mode without set-id
- * bits, attributes and links stay. `user`: who must have the right to write to it; null: root. Throws `aborted` when the file
- * is another one by now, or the path leads through a link.
+ * Overwrites a file with new content, which is stored beside it first. Keeps the owner, the mode without set-id bits, the
+ * attributes and the links. `user` must have the right to write to the file; null means root. Throws `aborted` when the file
+ * is no longer the one that was read, or when a link is on the path.
  */
 export async function changeContent(
   { path, shown, length, version }: ChangedContent,
@@ -49,7 +49,7 @@ async function openAs(place: PathHandle, user: number | null, shown: string): Pr
   }
 }
 
-/** Everything that may fail with ENOSPC comes first, so that the old content is kept then. */
+/** Overwrites the content. All steps that can fail with ENOSPC come first, so that the old content is kept then. */
 async function overwriteBy(
   staged: StagedFile,
   target: OpenFile,

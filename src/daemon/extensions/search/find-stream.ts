@@ -16,10 +16,10 @@ import type { SearchProcess, SearchProcesses } from './search-processes.ts';
 const DEFAULT_RESULTS = 10_000;
 const MAX_RESULTS = 100_000;
 const MAX_CONTEXT = 20;
-/** Results that are decoded and encoded in a turn of the event loop. */
+/** So many results are decoded and encoded in one turn of the event loop. */
 const AT_ONCE = 64;
 
-/** Find: what the program finds, as it finds it, then the end event. */
+/** Implements Find: sends each result when the program finds it, then the end event. */
 export function findStream(
   source: SearchSource,
   processes: SearchProcesses,
@@ -88,7 +88,7 @@ function responseFrom(line: string): FindResponse {
   }
 }
 
-/** Throws the error that a line of the program tells, if it does. */
+/** Throws the error that a line of the program contains, if it contains one. */
 export function throwFailure(line: string): void {
   if (!line.startsWith('{"error":')) return;
   const { error }: { error?: { kind?: ErrorKind; message?: unknown } } = JSON.parse(line);

@@ -12,8 +12,9 @@ const MAX_NAMES = 1000;
 const MAX_TEXT_BYTES = 64 * 1024;
 const DEFAULT_FILE_BYTES = 16 * 1024 * 1024;
 const MAX_FILE_BYTES = 64 * 1024 * 1024;
-/** Without a timeout of the client, and at most. In milliseconds. */
+/** A search without a timeout of the client has this limit, in milliseconds. */
 const DEFAULT_LIMIT_MS = 60_000;
+/** A search ends after this time at the latest, in milliseconds. */
 const MAX_LIMIT_MS = 600_000;
 
 export interface SearchSource {
@@ -21,7 +22,7 @@ export interface SearchSource {
   readonly entries: EntrySource;
 }
 
-/** What the requests of both calls have in common. */
+/** The requests of both calls have these members. */
 export interface SearchQuery {
   readonly path: string;
   readonly name: readonly string[];
@@ -33,8 +34,9 @@ export interface SearchQuery {
 }
 
 /**
- * The job that a request of `user` asks for; `timeoutMs`: of the client, or null. The path may lead through symbolic links,
- * which are resolved here with the rights of those who made them. Throws `invalid_argument`, and what the path means.
+ * Returns the job for a request of `user`. `timeoutMs` is the timeout of the client, or null. The path may lead through
+ * symbolic links, which are resolved here with the rights of those who made them. Throws `invalid_argument`, and the errors
+ * of the path.
  */
 export async function createJob<Task extends SearchJob['task']>(
   query: SearchQuery,
@@ -65,7 +67,7 @@ function requireShort({ name, content }: SearchQuery): void {
   if (bytes > MAX_TEXT_BYTES) refuse(`name and content have more than ${MAX_TEXT_BYTES} bytes`);
 }
 
-/** The path without symbolic links, and the user whose link was followed, or null. */
+/** Returns the path without symbolic links, and the user whose link was followed, or null. */
 async function locate(
   path: string,
   { lanes }: EntrySource,
@@ -76,7 +78,7 @@ async function locate(
   return { root: place.name === '.' ? directory : joinBytes(directory, place.name), owner: place.owner };
 }
 
-/** Root has no more rights behind a link of another user than that user has. */
+/** Returns the rights of the search. Behind a link of another user, root has no more rights than that user. */
 function rightsOf(user: User, owner: number | null, { users }: EntrySource): SearchJob['rights'] {
   if (process.geteuid?.() !== 0) return null;
   const { uid, gid, groups } = user.uid === 0 && owner !== null ? users.lookup(String(owner)) : user;

@@ -16,7 +16,7 @@ const MAX_REPLACEMENT_BYTES = 1024 * 1024;
 
 type Response = MessageInitShape<typeof ReplaceResponseSchema>;
 
-/** Replace: the program has the new contents of all files before the first is changed. */
+/** Implements Replace. The program has the new contents of all files before the first file is changed. */
 export function replaceRpc(source: SearchSource, gate: WriteGate, processes: SearchProcesses): UnaryRpc {
   const messages = { ignoreUnknownFields: false, isOwnJson: false };
   return unaryRpc(Filesystem.method.replace, messages, async (request, call) => {
@@ -49,7 +49,7 @@ class ChangedFiles {
     this.#gate = gate;
   }
 
-  /** Changes the files that the program tells, one after the other, until the totals. */
+  /** Changes the files that the program names, one after the other, until the totals arrive. */
   async receive(dryRun: boolean, signal: AbortSignal): Promise<Response> {
     for (;;) {
       signal.throwIfAborted();

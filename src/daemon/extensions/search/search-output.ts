@@ -1,11 +1,11 @@
 import type { Readable } from 'node:stream';
 import { EnvdError } from '../../../base/errors.ts';
 
-/** The longest line: lines of context, each of at most 1,000 characters, and a path. */
+/** A line may have this many bytes, which is enough for a path and lines of context, each of at most 1,000 characters. */
 const MAX_LINE_BYTES = 8 * 1024 * 1024;
 const NEWLINE = 0x0a;
 
-/** Reads lines, and bytes behind them. What is not read waits in the pipe. */
+/** Reads lines, and the bytes behind them. Unread output waits in the pipe. */
 export class SearchOutput {
   readonly #chunks: AsyncIterator<Buffer>;
   #rest: Buffer = Buffer.alloc(0);
@@ -14,7 +14,7 @@ export class SearchOutput {
     this.#chunks = stream.iterator({ destroyOnReturn: false });
   }
 
-  /** The next line and all others that are here already, at most `most`; none at the end. */
+  /** Returns the next line and further lines that have already arrived, but at most `most`. Returns none at the end. */
   async lines(most: number): Promise<string[]> {
     const first = await this.line();
     if (first === null) return [];
@@ -28,7 +28,7 @@ export class SearchOutput {
     return lines;
   }
 
-  /** Null at the end. */
+  /** Returns the next line, or null at the end. */
   async line(): Promise<string | null> {
     const pieces: Buffer[] = [];
     for (let length = 0; ; ) {
@@ -42,7 +42,7 @@ export class SearchOutput {
     }
   }
 
-  /** The next `length` bytes, in pieces; fewer at the end. */
+  /** Yields the next `length` bytes in pieces. There are fewer if the output ends before. */
   async *bytes(length: number): AsyncGenerator<Buffer> {
     for (let left = length; left > 0; ) {
       if (this.#rest.length === 0 && !(await this.#more())) return;

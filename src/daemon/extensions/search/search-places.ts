@@ -1,21 +1,21 @@
 import { onAbort } from '../../../base/abort.ts';
 import { EnvdError } from '../../../base/errors.ts';
 
-/** Searches at a time: each is a process of up to some 200 MiB. */
+/** So many searches run at the same time, because each is a process with up to about 200 MiB. */
 const MAX_RUNNING = 4;
 const MAX_WAITING = 256;
 
-/** Bounds the searches of all clients; those beyond wait in order. */
+/** Limits the searches of all clients. Further ones wait in order. */
 export class SearchPlaces {
   #taken = 0;
   readonly #waiting = new Set<() => void>();
 
-  /** Whether a search waits for a place. */
+  /** True if a search waits for a place. */
   get isWanted(): boolean {
     return this.#waiting.size > 0;
   }
 
-  /** Waits for a place, which is taken until `leave`. Throws `resource_exhausted`, and the reason of the signal. */
+  /** Waits for a place, which is taken until `leave` is called. Throws `resource_exhausted`, and the reason of the signal. */
   async enter(signal: AbortSignal): Promise<void> {
     signal.throwIfAborted();
     if (this.#taken < MAX_RUNNING) {

@@ -20,15 +20,21 @@ import type { SearchJob } from './program/protocol.ts';
 import { SearchOutput } from './search-output.ts';
 import { SearchPlaces } from './search-places.ts';
 
-/** Beside this file; in an image beside the bundle of the daemon. */
+/** The program is beside this file, or in an image beside the bundle of the daemon. */
 const PROGRAM = new URL(isBundle ? './search.cjs' : './program/main.ts', import.meta.url);
-/** SIGUSR1 must not open an inspector. The heap is for one file at a time, and the names of a few directories. */
+/**
+ * The first option prevents that SIGUSR1 opens an inspector. The heap is for one file at a time and the names of a few
+ * directories.
+ */
 const OPTIONS = ['--disable-sigusr1', '--max-old-space-size=192'];
 const START_LIMIT_MS = 10_000;
-/** The program ends itself at its limit; it is killed after this time beyond it, in milliseconds. */
+/** The program ends itself at its limit. If it does not, it is killed after this further time, in milliseconds. */
 const GRACE_MS = 2000;
 
-/** The daemon's own identity, until the program takes the rights of the user: others may not be able to read its code. */
+/**
+ * Returns the daemon's own identity, which the program has until it takes the rights of the user, because other users may not
+ * be able to read its code.
+ */
 function ownUser(): User {
   const [uid, gid] = [process.geteuid?.() ?? 0, process.getegid?.() ?? 0];
   return {
@@ -41,7 +47,10 @@ function ownUser(): User {
   };
 }
 
-/** Starts the programs that search, each in the cgroup of the users' processes: a freeze stops it, and its memory is theirs. */
+/**
+ * Starts the programs that search. Each is in the cgroup of the users' processes, so that a freeze stops it and its memory
+ * counts as theirs.
+ */
 export class SearchProcesses {
   readonly #cgroups: WorkloadCgroups;
   readonly #leaves = new Leaves(false);
@@ -52,8 +61,8 @@ export class SearchProcesses {
   }
 
   /**
-   * Starts a search, when there is a place for it. It ends when it is disposed of, when `signal` aborts, and at its limit.
-   * Throws `resource_exhausted`, what a start throws, and the reason of the signal.
+   * Starts a search when there is a place for it. It ends when it is disposed of, when `signal` aborts, and at its limit.
+   * Throws `resource_exhausted`, the errors of a start, and the reason of the signal.
    */
   async start(job: SearchJob, signal: AbortSignal): Promise<SearchProcess> {
     await this.#places.enter(signal);
@@ -108,7 +117,7 @@ export class SearchProcess implements Disposable {
     const results = new Socket({ fd: stdout, readable: true });
     const errors = new Socket({ fd: stderr, readable: true });
     this.#sockets = [input, results, errors];
-    // What it has to say is in its output; a failed write is seen as an early end of that.
+    // The result of the program is in its output. A failed write shows as an early end of the output.
     for (const socket of this.#sockets) socket.on('error', () => {});
     errors.resume();
     input.end(JSON.stringify(job));
@@ -120,7 +129,7 @@ export class SearchProcess implements Disposable {
     });
   }
 
-  /** Throws why its output has ended before it was complete. */
+  /** Throws the reason why the output ended before it was complete. */
   async failEarly(): Promise<never> {
     if (this.#ended) throw this.#ended;
     const { code, signal } = await within(GRACE_MS, this.#spawned.exit, () => ({ ...UNKNOWN_EXIT }));
@@ -131,7 +140,7 @@ export class SearchProcess implements Disposable {
     );
   }
 
-  /** Ends it if others wait for its place: its client takes nothing. */
+  /** Ends the search if others wait for its place, because its client does not read. */
   stalled(): void {
     if (!this.#isWanted()) return;
     this.#ended = new EnvdError(
@@ -148,7 +157,7 @@ export class SearchProcess implements Disposable {
 
   #kill(): void {
     try {
-      // It is a child: until its exit is known, nothing else has this pid.
+      // The program is a child of the daemon, so no other process has this pid until its exit is known.
       if (!this.#isOver) process.kill(this.#spawned.pid, 'SIGKILL');
     } catch (error) {
       if (!isSystemError(error, 'ESRCH')) throw error;

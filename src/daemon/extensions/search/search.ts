@@ -13,7 +13,7 @@ export interface SearchDependencies extends SearchSource {
   readonly streams: StreamServer;
 }
 
-/** `filesystem.Filesystem/Find` and `Replace`. */
+/** Adds `filesystem.Filesystem/Find` and `Replace`. */
 export function createSearch({ guest, entries, gate, cgroups, streams }: SearchDependencies): Extension {
   const processes = new SearchProcesses(cgroups);
   const source = { guest, entries };

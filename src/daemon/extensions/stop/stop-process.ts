@@ -7,33 +7,36 @@ import { SIGTERM } from '../../linux/system/signals.ts';
 import type { ManagedProcess } from '../../services/process/lifecycle/process.ts';
 import type { EndEvent } from '../../services/process/output/events.ts';
 
-/** First and last interval of looks whether the tree has ended, in milliseconds. */
+/** After this time it is first checked again whether the tree has ended, in milliseconds. Later intervals double. */
 const FIRST_LOOK_MS = 5;
+/** Intervals between two checks are not longer than this, in milliseconds. */
 const LAST_LOOK_MS = 50;
-/** How long the tree may take to end after SIGKILL, in milliseconds: a process in state D ends when its device answers. */
+/**
+ * The tree must end within this time after SIGKILL, in milliseconds. A process in state D ends only when its device answers.
+ */
 const KILL_MS = 10_000;
-/** The most pids that an error names. */
+/** An error names at most this many pids. */
 const MOST_NAMED = 16;
 
 export interface Stopped {
   readonly end: EndEvent;
-  /** Whether SIGKILL was needed. */
+  /** True if SIGKILL was needed. */
   readonly killed: boolean;
 }
 
 /**
- * Ends a process and everything below it: SIGTERM, SIGKILL after `graceMs`. Resolves when nothing of it is left. Throws
- * `failed_precondition` without a cgroup, by which alone that can be known, and `deadline_exceeded` when something is left 10 s after
- * SIGKILL.
+ * Ends a process and everything below it with SIGTERM, and with SIGKILL after `graceMs`. Resolves when nothing of it is left.
+ * Throws `failed_precondition` without a cgroup, because nothing else can show that, and `deadline_exceeded` when something
+ * is left 10 s after SIGKILL.
  */
 export async function stopProcess(process: ManagedProcess, graceMs: number): Promise<Stopped> {
   process.signalTree(SIGTERM);
   const { leaf } = process.state;
-  // Otherwise `signalTree` has thrown.
+  // Without a leaf, `signalTree` has thrown.
   const cgroup = new Cgroup(leaf ?? '');
   const killed = !(await hasEmptied(cgroup, graceMs, () => {}));
   const killBy = monotonicMs() + KILL_MS;
-  // More than once: a kill fails without a free descriptor.
+  // It is killed more than once, because a kill fails while no descriptor is free.
   if (killed && !(await hasEmptied(cgroup, KILL_MS, () => process.kill())))
     throw survived(process.pid, cgroup);
   const ended = await within<{ end: EndEvent } | null>(
@@ -46,7 +49,10 @@ export async function stopProcess(process: ManagedProcess, graceMs: number): Pro
   throw new EnvdError('deadline_exceeded', text);
 }
 
-/** Looks until no process is left in the cgroup and below, each time after `act`; false after `limitMs`. */
+/**
+ * Calls `act` and checks the cgroup, again and again, until no process is left in it and below. Returns false after
+ * `limitMs`.
+ */
 async function hasEmptied(cgroup: Cgroup, limitMs: number, act: () => void): Promise<boolean> {
   const last = monotonicMs() + limitMs;
   for (let interval = FIRST_LOOK_MS; ; interval = Math.min(interval * 2, LAST_LOOK_MS)) {

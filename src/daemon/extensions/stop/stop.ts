@@ -12,12 +12,12 @@ import { STOP_REQUEST } from './stop-request.ts';
 
 const PATH = '/processes/:process/stop';
 const BODY_LIMITS = { bytes: 4096, large: null, containers: 16 };
-/** Stops at a time: each waits. */
+/** So many stops may be under way, because each waits for its process. */
 const MOST_STOPS = 64;
 
 /**
- * `POST /processes/{pid or tag}/stop` ends a process and everything below it, and answers when nothing of it is left. It goes on when
- * its client leaves.
+ * Adds `POST /processes/{pid or tag}/stop`, which ends a process and everything below it, and answers when nothing of it is
+ * left. It continues if its client disconnects.
  */
 export function stopExtension(processes: ProcessTable): Extension {
   return { addRoutes: (app) => stopRoutes(app, processes) };
@@ -47,7 +47,7 @@ function stopRoutes(app: FastifyInstance, processes: ProcessTable): void {
       places.release(1);
     }
   });
-  // The core tells of other methods at paths without parameters only.
+  // This route answers other methods, because the core does so only for paths without parameters.
   app.route({
     method: ['GET', 'PUT', 'PATCH', 'DELETE'],
     url: PATH,
@@ -59,7 +59,7 @@ function stopRoutes(app: FastifyInstance, processes: ProcessTable): void {
   });
 }
 
-/** Digits alone are a pid. */
+/** A name with digits alone is a pid, and any other name a tag. */
 function selectorIn(name: string): Selector {
   return /^\d{1,10}$/.test(name) ? { pid: Number(name) } : { tag: name };
 }

@@ -4,7 +4,7 @@ import { Cgroup } from '../../linux/cgroups/cgroup2.ts';
 import { workloadMemory } from '../../linux/cgroups/workload-memory.ts';
 import type { StrangerFiles } from './stranger-files.ts';
 
-/** The members of ProcessUsage; undefined: the kernel does not tell. */
+/** The members of ProcessUsage. A member is undefined if the kernel does not report it. */
 export interface UsageFigures {
   readonly userMicros: bigint;
   readonly systemMicros: bigint;
@@ -15,31 +15,34 @@ export interface UsageFigures {
   readonly writtenBytes?: bigint | undefined;
 }
 
-/** A process as procfs has it. */
+/** A process as procfs describes it. */
 export interface ProcEntry {
   readonly pid: number;
-  /** The first 15 bytes of the name of its program, or what it calls itself. */
+  /** The first 15 bytes of the name of its program, or the name that it gave itself. */
   readonly name: string;
   readonly state: string;
   readonly parent: number;
   readonly uid: number;
   readonly isKernelThread: boolean;
-  /** Without I/O. */
+  /** The figures without I/O. */
   readonly figures: UsageFigures;
 }
 
-/** Ticks of the CPU times in procfs in a second, on each architecture. Source: USER_HZ, asm-generic/param.h. */
+/**
+ * CPU times in procfs are in ticks of this length, in microseconds, on each architecture. Source: USER_HZ,
+ * asm-generic/param.h.
+ */
 const TICK_MICROS = 10_000n;
-/** Source: PF_KTHREAD, linux/sched.h. */
+/** This flag marks threads of the kernel. Source: PF_KTHREAD, linux/sched.h. */
 const KERNEL_THREAD = 0x0020_0000;
-/** Of larger trees, the I/O is not told: each process is a file to read. */
+/** Larger trees have no figures of I/O, because each process is a file to read. */
 const MOST_SUMMED = 64;
 
-/** A process; null when there is none any more. Source: proc_pid_stat(5), proc_pid_status(5). */
+/** Returns a process, or null if it is gone. Source: proc_pid_stat(5), proc_pid_status(5). */
 export function procEntry(pid: number): ProcEntry | null {
   const stat = readIfPresent(`/proc/${pid}/stat`);
   const status = readIfPresent(`/proc/${pid}/status`);
-  // The name, in parentheses, may contain any characters.
+  // The last parenthesis ends the name, because the name may contain any characters.
   const end = stat.lastIndexOf(')');
   if (end < 0 || status === '') return null;
   const fields = stat.slice(end + 2).split(' ');
@@ -61,12 +64,12 @@ export function procEntry(pid: number): ProcEntry | null {
   };
 }
 
-/** The figures of a process with its I/O. */
+/** Returns the figures of a process, with its I/O. */
 export async function ownFigures({ pid, figures }: ProcEntry, files: StrangerFiles): Promise<UsageFigures> {
   return { ...figures, ...(await ioOf([pid], files)) };
 }
 
-/** The figures of all processes in a cgroup. */
+/** Returns the figures of all processes in a cgroup together. */
 export async function treeFigures(path: string, files: StrangerFiles): Promise<UsageFigures> {
   const cgroup = new Cgroup(path);
   const cpu = cgroup.cpuTime();
@@ -81,7 +84,7 @@ export async function treeFigures(path: string, files: StrangerFiles): Promise<U
   };
 }
 
-/** The sum, or nothing when a part of it is not told. Source: proc_pid_io(5). */
+/** Returns the sum of the I/O, or nothing if the kernel does not report a part of it. Source: proc_pid_io(5). */
 async function ioOf(
   pids: readonly number[],
   files: StrangerFiles,
@@ -97,7 +100,7 @@ async function ioOf(
   return { readBytes, writtenBytes };
 }
 
-/** None of a kernel thread, and of a process that has ended. */
+/** Returns bytes, or undefined for a thread of the kernel and for a process that has ended. */
 function kibibytes(status: string, name: string): bigint | undefined {
   const digits = new RegExp(`^${name}:\\s+(\\d+) kB$`, 'm').exec(status)?.[1];
   return digits === undefined ? undefined : BigInt(digits) * 1024n;
@@ -107,7 +110,7 @@ function orUndefined(figure: number | null): bigint | undefined {
   return figure === null ? undefined : BigInt(figure);
 }
 
-/** Empty when the process, or the cgroup, is gone. */
+/** Returns the text, or '' if the process or the cgroup is gone. */
 function readIfPresent(path: string): string {
   try {
     return readFileSync(path, 'utf8');

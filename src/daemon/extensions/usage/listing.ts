@@ -19,21 +19,21 @@ import type { ProcessTable } from '../../services/process/table.ts';
 import { ownFigures, type ProcEntry, procEntry, treeFigures } from './figures.ts';
 import { StrangerFiles } from './stranger-files.ts';
 
-/** The most processes of the guest in one answer: it is encoded in one turn of the event loop. */
+/** An answer has at most this many processes of the guest, because it is encoded in one turn of the event loop. */
 const MOST_LISTED = 512;
-/** Processes that are looked at in one turn; each takes some 60 µs. */
+/** So many processes are read in one turn of the event loop, so that other work is not delayed. */
 const LOOKS = 16;
 
 type Info = MessageInitShape<typeof ProcessInfoSchema>;
 
-/** What the listings read. */
+/** The listings read these parts of the daemon. */
 export interface ListedGuest {
   readonly processes: ProcessTable;
   readonly users: UserDatabase;
   readonly lanes: Lanes;
 }
 
-/** Answers List with `usage`, and with the scope of the whole guest. */
+/** Answers List if it asks for `usage` or for the whole guest. */
 export function usageListing(guest: ListedGuest): Listing {
   return (request, call) => {
     if (request.scope === ListScope.GUEST) return guestList(request, guest, call);
@@ -41,7 +41,7 @@ export function usageListing(guest: ListedGuest): Listing {
   };
 }
 
-/** In parts that are encoded in a turn of the event loop each. */
+/** Yields the answer in parts, each of which is encoded in one turn of the event loop. */
 async function* clientsList({ processes, lanes }: ListedGuest): AsyncGenerator<{ processes: Info[] }> {
   const files = new StrangerFiles(lanes);
   const all = processes.list();
@@ -84,14 +84,17 @@ async function guestList(
 
 const tagOf = (process: ManagedProcess | undefined) => process?.tag ?? null;
 
-/** The program and its arguments; the name in brackets, as ps(1) shows it, where they cannot be read. Source: proc_pid_cmdline(5). */
+/**
+ * Returns the program and its arguments. If they cannot be read, returns the name in brackets, as ps(1) shows it. Source:
+ * proc_pid_cmdline(5).
+ */
 async function commandOf({ pid, name, isKernelThread }: ProcEntry, files: StrangerFiles) {
   const text = isKernelThread ? null : await files.read(pid, 'cmdline');
   const [command = '', ...args] = (text?.toString('utf8') ?? '').replace(/\0$/, '').split('\0');
   return { command: command || `[${name}]`, args, environment: {}, cwd: null };
 }
 
-/** Does `work` for each, some at a time. Throws the reason when the call is aborted. */
+/** Runs `work` for each item, some items at a time. Throws the reason of the signal when the call is aborted. */
 async function inTurns<T, R>(
   items: readonly T[],
   call: CallScope,

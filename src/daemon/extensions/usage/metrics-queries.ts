@@ -2,7 +2,7 @@ import { flag, invalid, object, parameter, type Shape } from '../../../base/shap
 
 const MOST_SECONDS = 3600;
 
-/** Whole seconds: all clients of an interval share its figures. */
+/** Intervals are whole seconds, so that all clients of one interval share its figures. */
 const interval: Shape<number> = {
   schema: { type: 'integer', minimum: 1, default: 1 },
   read(value, name) {

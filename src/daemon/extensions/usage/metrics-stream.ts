@@ -10,7 +10,7 @@ import { readPressure } from './pressure.ts';
 const NDJSON = 'application/x-ndjson';
 const EVENTS = 'text/event-stream';
 
-/** Adds the pressure to `GET /metrics?pressure=true`, as JSON. To be called before that route is added. */
+/** Adds the pressure to the JSON of `GET /metrics?pressure=true`. Must be called before that route is added. */
 export function addPressure(app: FastifyInstance): void {
   app.addHook('onRoute', (route) => {
     if (route.url !== '/metrics') return;
@@ -24,8 +24,9 @@ export function addPressure(app: FastifyInstance): void {
 const isObject = (value: unknown): value is object => typeof value === 'object' && value !== null;
 
 /**
- * Adds `GET /metrics/stream`: the figures of the guest with the pressure after each interval, one JSON object a line, or as events of a
- * page (`Accept: text/event-stream`). A client that does not read misses some. A stream takes a place of a stream.
+ * Adds `GET /metrics/stream`. It sends the figures of the guest with the pressure after each interval, as one JSON object on
+ * each line, or as events for a page (`Accept: text/event-stream`). A client that does not read misses some. A stream takes a
+ * place of a stream.
  */
 export function metricsStreamRoutes(app: FastifyInstance, places: StreamPlaces): void {
   const tickers = new Tickers();
@@ -56,18 +57,18 @@ export function metricsStreamRoutes(app: FastifyInstance, places: StreamPlaces):
   });
 }
 
-/** Nothing while the last line has not been taken. */
+/** Writes a line, unless the client has not taken the last one. */
 function write(response: ServerResponse, line: string): void {
   if (response.writableLength === 0 && !response.writableEnded) response.write(line);
 }
 
 type Listener = (json: string) => void;
 
-/** Reads the figures once after each interval for all who follow it. */
+/** Reads the figures once after each interval for all its followers. */
 class Tickers {
   readonly #followers = new Map<number, Set<Listener>>();
 
-  /** Calls `listener` after each interval. Returns a function that ends that. */
+  /** Calls `listener` after each interval. Returns a function that ends the calls. */
   join(seconds: number, listener: Listener): () => void {
     const known = this.#followers.get(seconds);
     const followers = known ?? new Set();
@@ -79,12 +80,12 @@ class Tickers {
     return () => void followers.delete(listener);
   }
 
-  /** Ticks until nobody follows. */
+  /** Ticks until there are no followers. */
   #tick(seconds: number, followers: ReadonlySet<Listener>): void {
     const metrics = new MetricsReader();
-    // Without a descriptor there is no line.
+    // Without a free descriptor, the interval has no line.
     const read = () => metrics.read().catch(() => null);
-    // The share of the CPU is that since this call.
+    // The next reading reports the share of the CPU since this one.
     const first = read();
     const tick = async () => {
       await first;

@@ -5,7 +5,7 @@ import { isSystemError } from '../../../base/errors.ts';
 const FOLDER = '/proc/pressure';
 const RESOURCES = ['cpu', 'memory', 'io'] as const;
 
-/** Shares of time in percent over the last 10, 60 and 300 s, and the whole time in microseconds. */
+/** The averages are shares of time in percent over the last 10, 60 and 300 s. The total is in microseconds. */
 interface Stall {
   readonly avg10: number;
   readonly avg60: number;
@@ -13,19 +13,21 @@ interface Stall {
   readonly total_us: number;
 }
 
-/** For how long some, and all, tasks have waited for a resource; null: the kernel does not tell. */
+/**
+ * The time for which some tasks, and all tasks, have waited for a resource. A value is null if the kernel does not report it.
+ */
 export type Pressure = Readonly<
   Record<(typeof RESOURCES)[number], Readonly<Record<'some' | 'full', Stall | null>>>
 >;
 
-/** Why the kernel has no pressure stall information, or null. */
+/** Returns the reason why the kernel has no pressure stall information, or null if it has. */
 export function pressureObstacle(): string | null {
   return existsSync(FOLDER)
     ? null
     : 'the kernel has no pressure stall information: CONFIG_PSI, or psi=1 on its command line';
 }
 
-/** The pressure on the guest. Source: Documentation/accounting/psi.rst. */
+/** Returns the pressure on the guest. Source: Documentation/accounting/psi.rst. */
 export async function readPressure(): Promise<Pressure> {
   const [cpu, memory, io] = await Promise.all(RESOURCES.map(pressureOn));
   const unknown = { some: null, full: null };

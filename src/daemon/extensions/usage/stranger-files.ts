@@ -4,16 +4,19 @@ import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import type { Lane } from '../../linux/lanes/lane.ts';
 import type { Lanes } from '../../linux/lanes/lanes.ts';
 
-/** How much of a file is read, in bytes. */
+/** So much of a file is read, in bytes. */
 const MOST_BYTES = 4096;
-/** How long a listing waits for one file, in milliseconds. */
+/** A listing waits for one file at most this time, in milliseconds. */
 const LIMIT_MS = 250;
-/** Few threads: a process can make a look at its memory wait for as long as it likes, with a page that a FUSE server must fill. */
+/**
+ * This lane has few threads, because a process can delay a read of its memory for any time, by a page that a FUSE server must
+ * provide.
+ */
 const LANE: Lane = { mounts: [], keys: ['processes'], patience: 'short' };
 
 /**
- * Files of procfs that a process can keep from being read: its arguments are in its memory, and its figures of I/O wait for an
- * execve(2) under way. When one has taken too long, no others are read for the same listing.
+ * Reads files of procfs that a process can keep from being read. Its arguments are in its memory, and its figures of I/O wait
+ * for an execve(2) that is under way. If one file takes too long, no others are read for the same listing.
  */
 export class StrangerFiles {
   readonly #lanes: Lanes;
@@ -23,7 +26,7 @@ export class StrangerFiles {
     this.#lanes = lanes;
   }
 
-  /** The begin of `/proc/<pid>/<name>`; null: it cannot be read, or not in time. */
+  /** Returns the beginning of `/proc/<pid>/<name>`, or null if it cannot be read, or not in time. */
   read(pid: number, name: 'cmdline' | 'io'): Promise<Buffer | null> {
     if (this.#isLate) return Promise.resolve(null);
     const reading = this.#lanes.run(LANE, () => beginOf(`/proc/${pid}/${name}`)).catch(nullIfRefused);

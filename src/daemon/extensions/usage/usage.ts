@@ -3,7 +3,7 @@ import type { Extension } from '../../http/extension.ts';
 import { type ListedGuest, usageListing } from './listing.ts';
 import { addPressure, metricsStreamRoutes } from './metrics-stream.ts';
 
-/** What runs in the guest, what each process uses, and the pressure on the guest, once and as a stream. */
+/** Adds listings of the processes in the guest with the use of each, and the pressure on the guest, once and as a stream. */
 export function usageExtension(guest: ListedGuest, places: StreamPlaces): Extension {
   return {
     listing: usageListing(guest),

@@ -7,17 +7,20 @@ import type { Lanes } from '../../linux/lanes/lanes.ts';
 import { type BytePath, pathBuffer } from '../../linux/paths/byte-path.ts';
 import { ArchivedTree, MAX_DEPTH } from '../../services/files/tar/pack/archived-tree.ts';
 
-/** More entries would need a form of the directory at the end that not every program reads. */
+/** An archive with more entries would need ZIP64, which not every program reads. */
 const MAX_ENTRIES = 65_535;
-/** What is kept of each entry for that directory, besides its name, in bytes; and of all archives together. */
+/** For its directory, an archive keeps this many bytes of each entry, besides the name. */
 const ENTRY_BYTES = 512;
+/** All archives together may keep this many bytes. */
 const KEPT_BYTES = 64 * 1024 * 1024;
 const CHUNK = 64 * 1024;
-/** What a time of MS-DOS can tell, in milliseconds since the epoch: from 1980 to 2107, with a day for each time zone. */
+/**
+ * Times of MS-DOS are between these, in milliseconds since the epoch. A day on each side is left out because of time zones.
+ */
 const FIRST_MS = Date.UTC(1980, 0, 2);
 const LAST_MS = Date.UTC(2107, 11, 30);
 
-/** A member of the archive; a directory has no input. The names are bytes. */
+/** A member of the archive. A directory has no input. Names are bytes. */
 export interface ZipMember {
   readonly name: Uint8Array;
   readonly lastModified: Date;
@@ -25,7 +28,7 @@ export interface ZipMember {
   readonly input?: Uint8Array | AsyncIterable<Uint8Array>;
 }
 
-/** What all archives keep until their ends. */
+/** Limits the memory that all archives keep until their ends. */
 export class ZipMemory extends Allowance {
   constructor() {
     super(KEPT_BYTES);
@@ -33,9 +36,9 @@ export class ZipMemory extends Allowance {
 }
 
 /**
- * The files and directories below the directory at an absolute path, which may be a symbolic link; of mounted file systems of
- * the kernel only the mount point. Throws `aborted` at the end if something could not be read, `resource_exhausted` when there
- * are too many entries, and `not_found` and `invalid_argument` before the first one.
+ * Yields the files and directories below the directory at an absolute path, which may be a symbolic link. Of a mounted file
+ * system of the kernel, yields only the mount point. Throws `aborted` at the end if something could not be read,
+ * `resource_exhausted` when there are too many entries, and `not_found` and `invalid_argument` before the first one.
  */
 export async function* membersBelow(
   path: string,
@@ -70,7 +73,7 @@ class ZipTree implements Disposable {
     this.#memory.release(this.#kept);
   }
 
-  /** `path`: ends with a slash, unless it is empty. */
+  /** @param path ends with a slash, unless it is empty */
   async *#directory(
     reader: DirectoryReader,
     path: BytePath,
@@ -97,7 +100,7 @@ class ZipTree implements Disposable {
     }
     const file = await this.#attempt(name, () => reader.openFile(entry.name));
     if (!file) return;
-    // Before the next entry is asked for, this one has been read.
+    // The file can be closed then, because the archive reads each member before it asks for the next one.
     await using _ = file;
     const status = await file.exactStat();
     if (status.isFile() && status.ino === entry.inode)
@@ -130,7 +133,7 @@ class ZipTree implements Disposable {
     yield* this.#directory(reader, path, entry.device, depth + 1);
   }
 
-  /** Counts the member. */
+  /** Counts a member. Throws `resource_exhausted` when there are too many. */
   #member({ mode, seconds, nanoseconds }: FullEntry, path: BytePath): Omit<ZipMember, 'input'> {
     const bytes = ENTRY_BYTES + path.length;
     this.#entries += 1;
@@ -144,7 +147,7 @@ class ZipTree implements Disposable {
     return { name: pathBuffer(path), lastModified, mode: mode & 0o777 };
   }
 
-  /** Names in the archive have no slash at their begin. */
+  /** Runs a step for a member. Errors name its path with a slash at the beginning, which names in the archive do not have. */
   #attempt<T>(path: BytePath, step: () => Promise<T>): Promise<T | null> {
     return this.#tree.attempt(`/${path}`, step);
   }

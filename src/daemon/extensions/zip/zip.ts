@@ -15,9 +15,9 @@ import type { Guest } from '../../services/guest/guest.ts';
 import { ZIP_DOWNLOAD_QUERY } from './zip-query.ts';
 import { membersBelow, ZipMemory } from './zip-tree.ts';
 
-/** Smaller pieces are joined, in bytes: each write waits for the kernel. */
+/** Smaller pieces are joined to this size, in bytes, because each write waits for the kernel. */
 const JOINED_BYTES = 64 * 1024;
-/** Not that of files that are compressed already: what is in it is as it was. */
+/** The coding of the response is chosen for this type, because members are stored without compression. */
 const COMPRESSIBLE = 'application/octet-stream';
 
 export interface ZipDependencies extends Pick<FileSettings, 'gate' | 'uploads'> {
@@ -25,7 +25,7 @@ export interface ZipDependencies extends Pick<FileSettings, 'gate' | 'uploads'> 
   readonly entries: EntrySource;
 }
 
-/** `GET /files?format=zip`: a directory for programs that do not read tar archives. */
+/** Adds `GET /files?format=zip`, which sends a directory to programs that do not read tar archives. */
 export function createZip({ guest, entries, gate, uploads }: ZipDependencies): Extension {
   const archives = new ZipArchives(entries, new FileServices(guest, { ...entries, gate, uploads }));
   return {
@@ -52,7 +52,7 @@ class ZipArchives {
     this.#files = files;
   }
 
-  /** Serves the requests for this format, and leaves the others to the route. */
+  /** Serves the requests for this format, and leaves all others to the route. */
   addTo(route: RouteOptions): void {
     const { handler } = route;
     const send = (request: FastifyRequest, reply: FastifyReply) => this.#send(request, reply);
@@ -77,12 +77,12 @@ class ZipArchives {
     });
     const chunks = this.#places.sending(this.#chunks(path), (reason) => breakOff(reply, reason));
     if (request.method === 'HEAD') {
-      // Reads the first chunk, so that the status is that of a GET.
+      // The first chunk is read, so that the status is the same as for a GET.
       await chunks.next();
       await chunks.return(undefined);
       return reply.send();
     }
-    // The members are stored as they are: the coding of the response compresses them on their way.
+    // The members are stored without compression, because the coding of the response compresses them.
     return sendStream(reply, coding === 'gzip' ? pipeline(chunks, zlib.createGzip(GZIP), () => {}) : chunks);
   }
 
@@ -102,7 +102,7 @@ class ZipArchives {
       }
       yield Buffer.concat(pieces);
     } finally {
-      // Ends the walk, which rejects with the reason.
+      // This ends the walk, which rejects with the reason.
       await reader.cancel().catch(() => {});
     }
   }

@@ -5,7 +5,7 @@ import type { FindTask, SearchJob } from './protocol.ts';
 import type { ResultWriter } from './result-writer.ts';
 import { TreeWalk } from './tree.ts';
 
-/** Writes what the job finds, and the end event. */
+/** Writes the results of a job, then the end event. */
 export function find(job: SearchJob, task: FindTask, output: ResultWriter): void {
   new Find(job, task, output).run();
 }
@@ -40,7 +40,7 @@ class Find {
     this.#output.line({ end: { results, truncated, searched, skipped, unreadable } });
   }
 
-  /** False: there are more results than asked for. */
+  /** Writes the results in an entry. Returns false if there are more results than asked for. */
   #take(entry: FoundEntry): boolean {
     if (this.#pattern === null) return this.#found(entry, {});
     if (!entry.status.isFile()) return true;

@@ -1,6 +1,8 @@
 import ignore, { type Ignore } from 'ignore';
 
-/** `ignore` keeps the result of each test: after so many it starts anew, so that a large tree does not fill the memory. */
+/**
+ * `ignore` keeps the result of each test. It is replaced after so many tests, so that a large tree does not fill the memory.
+ */
 const TESTS = 5000;
 
 /** Patterns of gitignore(5), relative to one directory. */
@@ -9,13 +11,16 @@ export class Globs {
   #rules: Ignore;
   #tests = 0;
 
-  /** `lines`: the patterns, or the text of a file of them. */
+  /** @param lines the patterns, or the text of a file of patterns */
   constructor(lines: string | readonly string[]) {
     this.#lines = lines;
     this.#rules = this.#create();
   }
 
-  /** Whether the relative path matches; null: no pattern matches it. False: it was taken out again by a `!`. */
+  /**
+   * Returns true if a pattern matches the relative path, false if a later pattern with `!` includes it again, and null if no
+   * pattern matches.
+   */
   test(path: string, isDirectory: boolean): boolean | null {
     this.#tests += 1;
     if (this.#tests % TESTS === 0) this.#rules = this.#create();
@@ -28,7 +33,7 @@ export class Globs {
   }
 }
 
-/** The names that a search is for: what a glob matches and no glob with a `!` does. */
+/** Selects names: those that a glob matches and that no glob with `!` matches. */
 export class NameFilter {
   readonly #wanted: Globs | null;
   readonly #unwanted: Globs | null;
@@ -44,7 +49,7 @@ export class NameFilter {
     return !this.isOut(path, isDirectory) && (this.#wanted?.test(path, isDirectory) ?? this.#wanted === null);
   }
 
-  /** Whether it is left out, with everything below it. */
+  /** Returns whether an entry is left out, with everything below it. */
   isOut(path: string, isDirectory: boolean): boolean {
     return this.#unwanted?.test(path, isDirectory) ?? false;
   }
@@ -52,22 +57,25 @@ export class NameFilter {
 
 interface Level {
   readonly globs: Globs;
-  /** What comes before a path that is relative to the root of the search. */
+  /** This prefix is put before a path that is relative to the root of the search. */
   readonly before: string;
-  /** How much of such a path is above the directory of this level. */
+  /** So many characters of such a path are above the directory of this level. */
   readonly skip: number;
 }
 
-/** The .gitignore files that apply, those of the innermost directory last. */
+/** Applies .gitignore files. Those of inner directories override those of outer ones. */
 export class GitIgnores {
   readonly #levels: Level[] = [];
 
-  /** Adds the file of a directory above the root: `before` leads from there to the root. */
+  /** Adds the file of a directory above the root. The path `before` leads from there to the root. */
   addAbove(text: string, before: string): void {
     this.#levels.unshift({ globs: new Globs(text), before: `${before}/`, skip: 0 });
   }
 
-  /** Adds the file of a directory, until the result is disposed of; `path`: relative to the root, empty for it itself. */
+  /**
+   * Adds the file of a directory until the result is disposed of. `path` is relative to the root, and empty for the root
+   * itself.
+   */
   enter(text: string | null, path: string): Disposable {
     if (text === null) return { [Symbol.dispose]: () => {} };
     const skip = path === '' ? 0 : path.length + 1;

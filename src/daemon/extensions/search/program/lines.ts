@@ -1,9 +1,9 @@
-/** Characters of a line that are shown. */
+/** So many characters of a line are shown. */
 const SHOWN = 1000;
 
 /** A match, with the line in which it begins. */
 export interface LineMatch {
-  /** Both from 1 on. */
+  /** Lines and columns are counted from 1. */
   readonly line: number;
   readonly column: number;
   readonly text: string;
@@ -11,14 +11,17 @@ export interface LineMatch {
   readonly after: readonly string[];
 }
 
-/** The first match of `pattern`, which is global, in each line of a text, with `context` lines before and after it. */
+/**
+ * Yields the first match of `pattern` in each line of a text, with `context` lines before and after it. The pattern must be
+ * global.
+ */
 export function* matchingLines(text: string, pattern: RegExp, context: number): Generator<LineMatch> {
   pattern.lastIndex = 0;
   let line = 1;
   let counted = 0;
   for (let match = pattern.exec(text); match !== null; match = pattern.exec(text)) {
     const { index } = match;
-    // An empty match behind the last line break is in no line.
+    // An empty match behind the last line break belongs to no line.
     if (index === text.length && index > 0 && text[index - 1] === '\n') return;
     const start = index === 0 ? 0 : text.lastIndexOf('\n', index - 1) + 1;
     const end = endOf(text, index);
@@ -42,7 +45,7 @@ function endOf(text: string, index: number): number {
   return end < 0 ? text.length : end;
 }
 
-/** `around`: the character that is shown of a long line, with those before and behind it. */
+/** Returns the part of a line that is shown. Of a long line, this is the part around the character at `around`. */
 function shownLine(text: string, start: number, end: number, around: number): string {
   const last = end > start && text[end - 1] === '\r' ? end - 1 : end;
   const from = last - start <= SHOWN ? start : Math.max(start, Math.min(around - SHOWN / 2, last - SHOWN));

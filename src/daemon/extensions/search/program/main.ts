@@ -1,5 +1,5 @@
-// A separate program that searches files for the daemon with the rights of a user: a regular expression of a client that takes
-// forever keeps this process busy and not the daemon. `SearchProcesses` starts it; the messages are in protocol.ts.
+// This separate program searches files for the daemon with the rights of a user. If a regular expression of a client never
+// ends, it blocks this process and not the daemon. `SearchProcesses` starts it, and protocol.ts has its messages.
 import process from 'node:process';
 import { text } from 'node:stream/consumers';
 import { runInNewContext } from 'node:vm';
@@ -11,7 +11,7 @@ import type { ProgramFailure, SearchJob } from './protocol.ts';
 import { replace } from './replace.ts';
 import { ResultWriter } from './result-writer.ts';
 
-/** Gives up the rights of root for good: a path of a client is not looked at before. */
+/** Gives up the rights of root for good, before the program looks at any path of a client. */
 function takeRights({ uid, gid, groups }: NonNullable<SearchJob['rights']>): void {
   process.setgroups?.([...groups]);
   process.setgid?.(gid);
@@ -40,7 +40,7 @@ async function main(): Promise<void> {
   const output = new ResultWriter();
   try {
     if (job.rights) takeRights(job.rights);
-    // Ends regular expressions and loops, too, also when the daemon is gone.
+    // This limit also ends regular expressions and loops, even if the daemon is gone.
     runInNewContext('run()', { run: () => runJob(job, output) }, { timeout: job.limitMs });
   } catch (error) {
     output.line(failureOf(error, job));

@@ -3,15 +3,15 @@ import type { DirectoryHandle } from '../../../linux/files/directory-handle.ts';
 import { type BytePath, pathBuffer } from '../../../linux/paths/byte-path.ts';
 import { O_PATH } from '../../../linux/paths/open-flags.ts';
 
-/** An entry of the tree, valid until the next one is asked for. */
+/** An entry of the tree. It is valid until the next one is asked for. */
 export interface FoundEntry {
-  /** Absolute. */
+  /** The absolute path. */
   readonly path: BytePath;
-  /** Relative to the root; its name for a root that is a file. */
+  /** The path relative to the root. If the root is a file, it is the name of the file. */
   readonly relative: string;
   readonly shown: string;
   readonly status: BigIntStats;
-  /** The content of a regular file of at most so many bytes; null: it is larger. */
+  /** Returns the content of a regular file, or null if it has more than `limit` bytes. */
   read(limit: number): Buffer | null;
 }
 
@@ -51,7 +51,10 @@ export class OpenEntry implements FoundEntry, Disposable {
   }
 }
 
-/** Null when it has more than `limit` bytes. Files of /proc have the size 0, and some content. */
+/**
+ * Returns the content, or null if it has more than `limit` bytes. It reads to the end, because files of /proc have the size 0
+ * and some content.
+ */
 function readWhole(file: number, size: number, limit: number): Buffer | null {
   let buffer = Buffer.allocUnsafeSlow(Math.min(Math.max(size + 1, 4096), limit + 1));
   let length = 0;

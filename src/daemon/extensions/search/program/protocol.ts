@@ -1,33 +1,33 @@
 import type { ErrorKind } from '../../../../base/errors.ts';
 import type { BytePath } from '../../../linux/paths/byte-path.ts';
 
-/** What the daemon writes to the program: one line of JSON, the whole of its standard input. */
+/** The daemon writes this to the program as one line of JSON, which is all of its standard input. */
 export interface SearchJob {
-  /** The user whose rights it takes; null: it runs as that user already. */
+  /** The program takes the rights of this user. If it is null, the program already runs as that user. */
   readonly rights: { readonly uid: number; readonly gid: number; readonly groups: readonly number[] } | null;
-  /** It ends itself after this time, in milliseconds. */
+  /** The program ends itself after this time, in milliseconds. */
   readonly limitMs: number;
-  /** The directory or file, absolute and without symbolic links. */
+  /** The directory or file to search. The path is absolute and has no symbolic links. */
   readonly root: BytePath;
-  /** The path that results begin with. */
+  /** Results begin with this path. */
   readonly shown: string;
-  /** Globs; empty: every name. */
+  /** Globs of names. If there are none, every name counts. */
   readonly names: readonly string[];
-  /** Null: every entry. */
+  /** If it is null, every entry is a result. */
   readonly pattern: {
     readonly source: string;
     readonly isRegex: boolean;
     readonly ignoreCase: boolean;
   } | null;
   readonly gitignore: boolean;
-  /** Larger files are skipped. */
+  /** Files with more bytes are skipped. */
   readonly maxFileBytes: number;
   readonly task: FindTask | ReplaceTask;
 }
 
 export interface FindTask {
   readonly kind: 'find';
-  /** Lines before and after a match. */
+  /** So many lines before and after a match are shown. */
   readonly context: number;
   readonly maxResults: number;
 }
@@ -35,26 +35,27 @@ export interface FindTask {
 export interface ReplaceTask {
   readonly kind: 'replace';
   readonly replacement: string;
-  /** The number of matches without which nothing is changed; null: any. */
+  /** Nothing is changed unless there are so many matches; null accepts any number. */
   readonly expected: number | null;
   readonly dryRun: boolean;
 }
 
 /*
- * The program writes lines of JSON. Of a search each is a `filesystem.FindResponse` in proto3's JSON. Of a replacement they are
- * `ChangedContent`, each followed by the new content, and a `ReplaceTotals` at the end. In place of the rest: `ProgramFailure`.
+ * The program writes lines of JSON. For a search, each line is a `filesystem.FindResponse` in the JSON of proto3. For a
+ * replacement, the lines are `ChangedContent`, each followed by the new content, and a `ReplaceTotals` at the end. A
+ * `ProgramFailure` takes the place of all further lines.
  */
 
-/** A file and its new content. */
+/** A file, whose new content follows this line. */
 export interface ChangedContent {
   readonly path: BytePath;
   readonly shown: string;
   readonly count: number;
-  /** Empty unless it is a dry run. */
+  /** It is empty except in a dry run. */
   readonly diff: string;
-  /** Bytes of content behind this line. */
+  /** So many bytes of content follow this line. */
   readonly length: number;
-  /** Device, inode, size and modification time of what was read. */
+  /** The version of the file that was read: its device, inode, size and modification time. */
   readonly version: string;
 }
 

@@ -8,12 +8,12 @@ import type { ResultWriter } from './result-writer.ts';
 import { TreeWalk } from './tree.ts';
 import { versionText } from './version.ts';
 
-/** New content, and diffs, of all files of a job together. */
+/** The new contents and diffs of all files of a job may have this many bytes together. */
 const MAX_CONTENT_BYTES = 64 * 1024 * 1024;
 const MAX_DIFF_BYTES = 4 * 1024 * 1024;
 const MAX_FILES = 10_000;
 
-/** Replaces in memory, then writes the new contents: nothing is written before all files were read. */
+/** Replaces matches in memory, then writes the new contents. Writes nothing before all files have been read. */
 export function replace(job: SearchJob, task: ReplaceTask, output: ResultWriter): void {
   const replacement = new Replacement(job, task);
   replacement.run();
@@ -70,7 +70,10 @@ class Replacement {
     if (changed !== text) this.#add(entry, count, text, changed);
   }
 
-  /** Null unless it is text in UTF-8: other content would not be the same after it was decoded. */
+  /**
+   * Returns the content if it is text in UTF-8, otherwise null, because other content would change when it is decoded and
+   * encoded.
+   */
   #contentOf(entry: FoundEntry): Buffer | null {
     try {
       const content = entry.read(this.#job.maxFileBytes);

@@ -2,13 +2,18 @@ import { writeSync } from 'node:fs';
 import { isSystemError } from '../../../../base/errors.ts';
 
 const STDOUT = 1;
-/** Bytes that are written together, and how long they may wait for others, in milliseconds. */
+/** So many bytes are written together. */
 const BATCH_BYTES = 64 * 1024;
+/** Output may wait for more output for this time, in milliseconds. */
 const LATE_MS = 50;
-/** How long it sleeps when the pipe is full: Node may have made it non-blocking. In milliseconds. */
+/**
+ * The program sleeps for this time when the pipe is full, in milliseconds, because Node may have made the pipe non-blocking.
+ */
 const FULL_MS = 2;
 
-/** Standard output, written when there is enough, or when it has waited; a write waits for the reader. */
+/**
+ * Collects output, and writes it to standard output when there is enough or when it has waited. A write waits for the reader.
+ */
 export class ResultWriter {
   #waiting: Buffer[] = [];
   #bytes = 0;
@@ -26,7 +31,7 @@ export class ResultWriter {
     if (this.#bytes >= BATCH_BYTES) this.flush();
   }
 
-  /** Writes what has waited for long. */
+  /** Writes the collected output if it has waited for too long. */
   flushIfLate(): void {
     if (this.#bytes > 0 && performance.now() - this.#since > LATE_MS) this.flush();
   }

@@ -6,40 +6,40 @@ import { GitIgnores, NameFilter } from './globs.ts';
 import { type FoundEntry, OpenEntry } from './open-entry.ts';
 import type { SearchJob } from './protocol.ts';
 
-/** Directories within each other: each level holds a descriptor. */
+/** Directories may be nested to this depth, because each level holds a descriptor. */
 const MAX_DEPTH = 256;
-/** Names that are sorted together, and kept in memory at each level. */
+/** So many names are sorted together and kept in memory at each level. */
 const SORTED = 20_000;
 const GITIGNORE_BYTES = 256 * 1024;
 
-/** Errors that concern the program and not the entry. */
+/** These errors concern the program and not the entry. */
 const EXHAUSTED = ['EMFILE', 'ENFILE', 'ENOMEM'];
-/** Errors of entries that were removed, or replaced by another kind, after their names were read. */
+/** Entries that were removed or replaced after their names were read cause these errors. */
 const VANISHED = ['ENOENT', 'ENOTDIR', 'ELOOP', 'ESTALE'];
 
 /** A directory that is being read. */
 interface Directory {
   readonly handle: DirectoryHandle;
   readonly path: BytePath;
-  /** Relative to the root; empty for the root. */
+  /** The path relative to the root. It is empty for the root. */
   readonly relative: string;
   readonly depth: number;
 }
 
 /**
- * The entries below a directory that the job asks for, sorted by name within each, or a single file. Nothing is opened by its
- * path again, and no symbolic link is followed, so that nobody can lead the walk elsewhere. File systems of the kernel (proc,
- * sysfs, …) are not entered unless the root is in one.
+ * Yields the entries below a directory that the job asks for, sorted by name within each directory, or a single file. It
+ * opens nothing by path a second time and follows no symbolic link, so that nobody can lead the walk elsewhere. It does not
+ * enter file systems of the kernel (proc, sysfs, …) unless the root is in one.
  */
 export class TreeWalk {
-  /** Files and directories that could not be read. */
+  /** The number of files and directories that could not be read. */
   unreadable = 0;
   readonly #job: SearchJob;
   readonly #names: NameFilter;
   readonly #ignores = new GitIgnores();
   readonly #onStep: () => void;
 
-  /** `onStep`: called for each directory. */
+  /** @param onStep is called for each directory */
   constructor(job: SearchJob, onStep: () => void = () => {}) {
     this.#job = job;
     this.#onStep = onStep;
@@ -58,7 +58,7 @@ export class TreeWalk {
     yield* this.#below({ handle, path: root, relative: '', depth: 1 });
   }
 
-  /** Counts an entry that cannot be read, unless it has vanished. Throws what ends the walk. */
+  /** Counts an entry that cannot be read, unless it has vanished. Throws errors that end the walk. */
   failed(error: unknown): void {
     if (!isSystemError(error) || isSystemError(error, ...EXHAUSTED)) throw error;
     if (!isSystemError(error, ...VANISHED)) this.unreadable += 1;
@@ -142,7 +142,7 @@ export class TreeWalk {
   }
 }
 
-/** Null for a file. Throws open(2)'s errors. */
+/** Opens a directory. Returns null for a file. Throws the errors of open(2). */
 function openIfDirectory(path: BytePath): DirectoryHandle | null {
   try {
     return DirectoryHandle.open(path, 'read', null);
@@ -152,7 +152,7 @@ function openIfDirectory(path: BytePath): DirectoryHandle | null {
   }
 }
 
-/** Null for the mount of a file system of the kernel. */
+/** Opens a directory below another one. Returns null for the mount point of a file system of the kernel. */
 function enter(above: DirectoryHandle, name: BytePath, path: BytePath): DirectoryHandle | null {
   try {
     return above.below(name, { access: 'read', owner: null, crosses: false });
@@ -163,7 +163,7 @@ function enter(above: DirectoryHandle, name: BytePath, path: BytePath): Director
   }
 }
 
-/** The next names, many of them; null at the end. */
+/** Returns many of the next names, or null at the end. */
 function namesIn(handle: DirectoryHandle): { directories: BytePath[]; others: BytePath[] } | null {
   const all = { directories: [] as BytePath[], others: [] as BytePath[] };
   while (all.directories.length + all.others.length < SORTED) {
@@ -175,7 +175,7 @@ function namesIn(handle: DirectoryHandle): { directories: BytePath[]; others: By
   return all.directories.length + all.others.length > 0 ? all : null;
 }
 
-/** The text of its .gitignore; null when there is none that can be read. */
+/** Returns the text of the .gitignore of a directory, or null if none can be read. */
 function gitignoreIn(handle: DirectoryHandle): string | null {
   try {
     using entry = new OpenEntry(handle, '.gitignore', { path: '', relative: '', shown: '' });
@@ -187,8 +187,8 @@ function gitignoreIn(handle: DirectoryHandle): string | null {
 }
 
 /**
- * The .gitignore files above the root, up to the top of its repository, the nearest first, each with the path from there to the
- * root. None when it is in no repository.
+ * Returns the .gitignore files above the root, up to the top of its repository, the nearest first. Each has the path from
+ * there to the root. Returns none if the root is in no repository.
  */
 function gitignoresAbove(root: BytePath): { readonly text: string; readonly before: string }[] {
   const found: { text: string; before: string }[] = [];

@@ -1,6 +1,6 @@
 import type { BigIntStats } from 'node:fs';
 
-/** What the content of a file is known by. */
+/** Returns a text by which a file and its content are recognized: device, inode, size and modification time. */
 export function versionText({ dev, ino, size, mtimeNs }: BigIntStats): string {
   return [dev, ino, size, mtimeNs].join(' ');
 }
