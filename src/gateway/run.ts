@@ -81,9 +81,14 @@ async function listen({ server }: Front, { host, port }: GatewayConfig): Promise
  */
 function surviveErrors(front: Front, logger: Logger): void {
   // The server emits `error` when accept(2) fails, for instance because no descriptor is free.
-  front.server.on('error', (error) => logger.error({ err: error }, 'the gateway could not accept a connection'));
+  front.server.on('error', (error) =>
+    logger.error({ err: error }, 'the gateway could not accept a connection'),
+  );
   surviveUncaught((error, origin) => {
     const connectionClosed = front.endCurrent();
-    logger.error({ err: error, origin, connectionClosed }, 'unexpected error: the gateway continues, please report it');
+    logger.error(
+      { err: error, origin, connectionClosed },
+      'unexpected error: the gateway continues, please report it',
+    );
   });
 }

@@ -134,7 +134,9 @@ test('after a failed hook the guest is thawed, and the expiry tried again after 
 test('a longer time to live after a failure lets the sandbox run on', async () => {
   await using gateway = await startGateway({ args: ['--hook=false'] });
   await gateway.register('one', daemon.port, { timeout: 0 });
-  await until('an attempt has failed', () => gateway.log.some(({ msg }) => msg === 'a step of the lifecycle failed'));
+  await until('an attempt has failed', () =>
+    gateway.log.some(({ msg }) => msg === 'a step of the lifecycle failed'),
+  );
   expect((await gateway.call('POST /sandboxes/one/refreshes', { duration: 60 })).status).toBe(204);
   expect(await health(gateway, 'one')).toBe(204);
   // It counts until an expiry has succeeded.

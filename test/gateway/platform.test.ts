@@ -195,5 +195,8 @@ test.each([
   await using sandbox = await startRawSandbox(behaviour);
   await gateway.register('silent', sandbox.port);
   const { body } = await gateway.call('GET /sandboxes/silent/metrics');
-  expect(body).toMatchObject({ code: 502, message: expect.stringMatching(/cannot read the metrics of sandbox 'silent': /) });
+  expect(body).toMatchObject({
+    code: 502,
+    message: expect.stringMatching(/cannot read the metrics of sandbox 'silent': /),
+  });
 });

@@ -108,7 +108,9 @@ test('a sandbox that is removed while its hook runs is not thawed', async () => 
   await phase(gateway, 'one', 'committed');
   expect((await gateway.call('DELETE /sandboxes/one')).status).toBe(204);
   writeFileSync(open, '');
-  await until('that is known', () => gateway.log.some(({ msg }) => msg.startsWith('a sandbox was changed or removed')));
+  await until('that is known', () =>
+    gateway.log.some(({ msg }) => msg.startsWith('a sandbox was changed or removed')),
+  );
   expect(guests.isFrozen(0)).toBe(true);
   expect((await gateway.call('GET /gateway/metrics')).text).toContain('expiries_total{outcome="removed"} 0');
 });

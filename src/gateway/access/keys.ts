@@ -58,7 +58,10 @@ export class Keys implements Disposable {
       this.#onChange();
       logger.info({ keys: this.#callers.size }, 'the key file has changed and was read again');
     } catch (error) {
-      logger.error({ reason: messageOf(error) }, 'the changed key file cannot be used: the earlier keys remain valid');
+      logger.error(
+        { reason: messageOf(error) },
+        'the changed key file cannot be used: the earlier keys remain valid',
+      );
     }
   }
 
@@ -87,7 +90,9 @@ function readText(path: string): string {
       closeSync(file);
     }
   } catch (error) {
-    throw new EnvdError('invalid_argument', `cannot read the key file: ${messageOf(error)}`, { cause: error });
+    throw new EnvdError('invalid_argument', `cannot read the key file: ${messageOf(error)}`, {
+      cause: error,
+    });
   }
 }
 

@@ -192,8 +192,15 @@ export class Operations {
     });
     if (end === 'paused') return;
     if (end === 'removed') unknown(id);
-    if (end === undefined) throw new HttpError(504, `sandbox '${id}' is not paused yet: the pause continues, so ask for its state later`);
-    throw new HttpError(502, `sandbox '${id}' could not be paused and goes on: the log of the gateway says why`);
+    if (end === undefined)
+      throw new HttpError(
+        504,
+        `sandbox '${id}' is not paused yet: the pause continues, so ask for its state later`,
+      );
+    throw new HttpError(
+      502,
+      `sandbox '${id}' could not be paused and goes on: the log of the gateway says why`,
+    );
   }
 
   /** Sets the deadline to `seconds` from now. */
@@ -226,7 +233,10 @@ export class Operations {
   /** Resumes a sandbox that is not running. Throws `conflict` if it runs, and `unimplemented` without a resume hook. */
   async resume(caller: Caller | null, id: string, seconds: number | undefined): Promise<Sandbox> {
     if (!this.#parts.resumes.isOn) {
-      throw new EnvdError('unimplemented', 'this gateway has no --resume-hook: the platform must resume the sandbox');
+      throw new EnvdError(
+        'unimplemented',
+        'this gateway has no --resume-hook: the platform must resume the sandbox',
+      );
     }
     const { sandbox, resumed } = await this.connect(caller, id, seconds);
     if (resumed) return sandbox;

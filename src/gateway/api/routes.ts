@@ -152,7 +152,8 @@ export function pauseRoutes(app: FastifyInstance, operations: Operations, views:
  */
 export function healthRoute(app: FastifyInstance, operations: Operations, drain: Drain): void {
   app.get('/gateway/health', async (_request, reply) => {
-    if (drain.isActive) throw new EnvdError('unavailable', 'the gateway is stopping: send requests to another one');
+    if (drain.isActive)
+      throw new EnvdError('unavailable', 'the gateway is stopping: send requests to another one');
     await operations.ping();
     return reply.code(204).send();
   });

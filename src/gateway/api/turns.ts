@@ -23,7 +23,9 @@ export class Turns {
   async take<T>(client: string, work: () => Promise<T>): Promise<T> {
     const queue = this.#queues.get(client) ?? { count: 0, last: Promise.resolve() };
     if (queue.count > MOST) {
-      const { code, message } = tooMany(`client '${client}' has ${MOST} lists that wait, the most that it may have`);
+      const { code, message } = tooMany(
+        `client '${client}' has ${MOST} lists that wait, the most that it may have`,
+      );
       throw new HttpError(code, message);
     }
     this.#queues.set(client, queue);

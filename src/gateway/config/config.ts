@@ -92,7 +92,12 @@ const parsePrefix = matching(
 const BASICS: readonly Setting[] = [
   setting('--port <number>', 'port to listen on; 0: any free port', parsePort, 49980),
   setting('--host <address>', 'address to listen on', nonEmpty, '0.0.0.0'),
-  setting('--header-prefix <name>', 'prefix of the headers -Sandbox-Id and -Sandbox-Port', parsePrefix, 'Svc'),
+  setting(
+    '--header-prefix <name>',
+    'prefix of the headers -Sandbox-Id and -Sandbox-Port',
+    parsePrefix,
+    'Svc',
+  ),
   setting('--domain <name>', 'domain of hosts that name sandboxes, as in <port>-<id>.<name>', parseDomain),
   LOG_LEVEL,
   setting(
@@ -104,8 +109,16 @@ const BASICS: readonly Setting[] = [
 ];
 
 const WHO_AND_WHERE: readonly Setting[] = [
-  setting('--api-key <key>', 'key of the platform; use the variable, because process lists show flags', nonEmpty),
-  setting('--key-file <file>', 'file with keys of the platform and of clients; it is read again when it changes', parsePath),
+  setting(
+    '--api-key <key>',
+    'key of the platform; use the variable, because process lists show flags',
+    nonEmpty,
+  ),
+  setting(
+    '--key-file <file>',
+    'file with keys of the platform and of clients; it is read again when it changes',
+    parsePath,
+  ),
   { flags: '--require-key', help: 'require a key for requests to sandboxes' },
   setting(
     '--allow-addresses <ranges>',
@@ -126,10 +139,24 @@ const WHO_AND_WHERE: readonly Setting[] = [
 
 const EXPIRY: readonly Setting[] = [
   ...HOOK_SETTINGS,
-  setting('--default-timeout <seconds>', 'time to live of sandboxes that are registered without one', parseSeconds, 300),
-  setting('--idle-timeout <seconds>', 'time without use after which a sandbox expires; default: never', parseSeconds),
+  setting(
+    '--default-timeout <seconds>',
+    'time to live of sandboxes that are registered without one',
+    parseSeconds,
+    300,
+  ),
+  setting(
+    '--idle-timeout <seconds>',
+    'time without use after which a sandbox expires; default: never',
+    parseSeconds,
+  ),
   setting('--max-expiries <number>', 'maximum number of expiries at a time', parseCount, 128),
-  setting('--max-expiries-per-host <number>', 'maximum number of expiries at a time on one host', parseCount, 16),
+  setting(
+    '--max-expiries-per-host <number>',
+    'maximum number of expiries at a time on one host',
+    parseCount,
+    16,
+  ),
 ];
 
 const RESPONSE_TIMEOUT = setting(
@@ -173,7 +200,10 @@ export function readGatewayConfig(
   const settings = { ...NOT_GIVEN, ...read.settings };
   const { apiKey, keyFile } = settings;
   if (apiKey === null && keyFile === null) {
-    return { exitCode: 2, output: "error: no key is set: one of '--api-key <key>' and '--key-file <file>' must be given\n" };
+    return {
+      exitCode: 2,
+      output: "error: no key is set: one of '--api-key <key>' and '--key-file <file>' must be given\n",
+    };
   }
   const registry = readRegistry(settings);
   if (typeof registry === 'string') return { exitCode: 2, output: `error: ${registry}\n` };

@@ -99,7 +99,12 @@ export const HOOK_SETTINGS: readonly Setting[] = [
     parseSeconds,
     30,
   ),
-  setting('--max-waiting <number>', 'maximum number of requests that wait for paused sandboxes', parseCount, 1024),
+  setting(
+    '--max-waiting <number>',
+    'maximum number of requests that wait for paused sandboxes',
+    parseCount,
+    1024,
+  ),
   setting('--max-resumes <number>', 'maximum number of sandboxes that are resumed at a time', parseCount, 64),
   setting('--max-creates <number>', 'maximum number of sandboxes that are created at a time', parseCount, 64),
 ];

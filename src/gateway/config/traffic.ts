@@ -37,7 +37,11 @@ export const TRUSTED_PROXIES = setting(
 
 /** The flags for limits. */
 export const TRAFFIC_SETTINGS: readonly Setting[] = [
-  setting('--max-connections <number>', 'maximum number of connections of clients; default: 40 % of the descriptors', parseCount),
+  setting(
+    '--max-connections <number>',
+    'maximum number of connections of clients; default: 40 % of the descriptors',
+    parseCount,
+  ),
   setting('--max-buffered <MiB>', 'maximum memory for bodies that nobody reads', parseCount, 256),
   setting('--max-requests <number>', 'maximum number of requests in flight to one sandbox', parseCount, 4096),
   setting('--max-client-requests <number>', 'maximum number of requests in flight of one client', parseCount),

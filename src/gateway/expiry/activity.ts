@@ -59,7 +59,10 @@ export class Activity implements Disposable {
     registry.change(id, recordUse).catch((error: unknown) => {
       // The next check tries again.
       used.recordedAt = Number.NEGATIVE_INFINITY;
-      logger.debug({ sandboxID: id, reason: messageOf(error) }, 'the use of a sandbox could not be recorded: the next check tries again');
+      logger.debug(
+        { sandboxID: id, reason: messageOf(error) },
+        'the use of a sandbox could not be recorded: the next check tries again',
+      );
     });
   }
 

@@ -1,7 +1,7 @@
 import type { Logger } from 'pino';
-import { EnvdError, messageOf } from '../../base/errors.ts';
+import { messageOf } from '../../base/errors.ts';
 import type { Addresses } from '../access/addresses.ts';
-import { type HookEvent, type Hooks, hookRequest } from '../hooks/hook.ts';
+import { type HookEvent, type Hooks, hookRequest, missingHook } from '../hooks/hook.ts';
 import { failCreation } from '../leases/creation.ts';
 import { expireIdle, keepAwake } from '../leases/idle-expiry.ts';
 import { type ObservedFreeze, outcomeOf, type Paused, type Phase, type Sandbox } from '../leases/sandbox.ts';
@@ -20,7 +20,7 @@ import {
 import type { Registry } from '../registry/registry.ts';
 import { collapse, freeze, hasProcesses, type SandboxDaemon, thaw } from './guest.ts';
 import { type HeldLease, isSameAttempt, renewLease } from './held-lease.ts';
-import type { MachineMaker, NextRecord, Transition } from './machine-maker.ts';
+import type { MachineMaker, NextRecord as Next, Transition } from './machine-maker.ts';
 import { ExpiryTally } from './tally.ts';
 
 export interface ExpirationParts {
@@ -38,7 +38,6 @@ export interface ExpirationParts {
   readonly logger: Logger;
 }
 
-type Next = NextRecord;
 type Step = (sandbox: Sandbox, lease: HeldLease) => Promise<Next>;
 
 /**
@@ -125,7 +124,10 @@ export class Expiration {
     } catch (error) {
       if (signal.aborted) return null;
       this.tally.failures.collapse++;
-      this.#parts.logger.warn({ sandboxID: sandbox.id, reason: messageOf(error) }, 'a collapse failed: the expiry continues, with a larger snapshot');
+      this.#parts.logger.warn(
+        { sandboxID: sandbox.id, reason: messageOf(error) },
+        'a collapse failed: the expiry continues, with a larger snapshot',
+      );
       return null;
     }
   }
@@ -191,10 +193,7 @@ export class Expiration {
   ): ReturnType<Step> {
     const hook = this.#parts.hooks[event];
     try {
-      if (!hook) {
-        const flag = event === 'expire' ? '--hook' : `--${event}-hook`;
-        throw new EnvdError('unimplemented', `no hook can ${event} the sandbox: set ${flag}`);
-      }
+      if (!hook) throw missingHook(event);
       await this.tally.hooks.measure(() => hook.run(hookRequest(event, sandbox), signal));
     } catch (error) {
       if (signal.aborted) throw error;
@@ -232,10 +231,7 @@ export class Expiration {
     return next;
   }
 
-  /**
-   * Records the next phase and returns the new record. Returns undefined if another gateway holds the claim by now, or if the
-   * phase has changed.
-   */
+  /** Records the next phase. Returns undefined if another gateway holds the claim by now, or if the phase has changed. */
   async #record(sandbox: Sandbox, transition: Transition, hook?: 'done'): Promise<Next> {
     let wanted: Next;
     const next = await this.#parts.registry.change(sandbox.id, (current, now) => {
@@ -243,7 +239,10 @@ export class Expiration {
       return wanted === undefined ? current : wanted;
     });
     if (next !== undefined && next === wanted) return next;
-    this.#parts.logger.info({ sandboxID: sandbox.id, phase: sandbox.phase }, 'a sandbox was changed or removed during a step: the result of the step is dropped');
+    this.#parts.logger.info(
+      { sandboxID: sandbox.id, phase: sandbox.phase },
+      'a sandbox was changed or removed during a step: the result of the step is dropped',
+    );
     // If the platform removed the record of a frozen sandbox, no other gateway would thaw it. After a hook, its machine is
     // already paused or gone.
     if (!next && hook !== 'done' && sandbox.phase !== 'creating')
@@ -253,10 +252,7 @@ export class Expiration {
     return undefined;
   }
 
-  /**
-   * Returns where to call the daemon of a sandbox. Throws `unavailable` when the address is not allowed, and the reason of
-   * the signal when the lease is lost.
-   */
+  /** Returns where to call a daemon. Throws `unavailable` for a forbidden address, and the abort reason of a lost lease. */
   async #daemonOf({ port, accessToken, ...sandbox }: Sandbox, lease?: HeldLease): Promise<SandboxDaemon> {
     const address = await this.#parts.addresses.resolve(sandbox.address);
     lease?.assertHeld();

@@ -30,7 +30,8 @@ export function readFigures<S extends FigureKinds>(operation: string, text: stri
   for (const [name, kind] of Object.entries(shape)) {
     if (!Object.hasOwn(body, name)) continue;
     const value = body[name];
-    if (!KINDS[kind].has(value)) throw invalidResponse(operation, `member ${name} is not ${KINDS[kind].wanted}`);
+    if (!KINDS[kind].has(value))
+      throw invalidResponse(operation, `member ${name} is not ${KINDS[kind].wanted}`);
     figures[name] = value;
   }
   return figures as Figures<S>;

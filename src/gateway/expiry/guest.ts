@@ -76,7 +76,10 @@ export async function freeze(daemon: SandboxDaemon, signal: AbortSignal): Promis
   if (missing !== undefined) throw invalidResponse(operation, `member ${missing} is missing`);
   const running = NOT_FROZEN.filter((name) => figures[name] !== 0);
   if (running.length > 0 || figures.truncated === true) {
-    throw new EnvdError('failed_precondition', `parts of the guest are not frozen: ${JSON.stringify(figures)}`);
+    throw new EnvdError(
+      'failed_precondition',
+      `parts of the guest are not frozen: ${JSON.stringify(figures)}`,
+    );
   }
   return figures;
 }
@@ -99,7 +102,8 @@ export async function measure(daemon: SandboxDaemon): Promise<Required<Figures<t
 export async function hasProcesses(daemon: SandboxDaemon, signal: AbortSignal): Promise<boolean> {
   const operation = '/process.Process/List';
   const answer: unknown = JSON.parse(await call(daemon, operation, TIMEOUT_MS, signal, 'POST', '{}'));
-  if (typeof answer !== 'object' || answer === null) throw invalidResponse(operation, 'the body is not a JSON object');
+  if (typeof answer !== 'object' || answer === null)
+    throw invalidResponse(operation, 'the body is not a JSON object');
   const processes = 'processes' in answer ? answer.processes : [];
   if (!Array.isArray(processes)) throw invalidResponse(operation, 'member processes is not a list');
   return processes.length > 0;

@@ -64,7 +64,10 @@ export async function renewLease(
     lease.renewed(since);
     return sandbox.phase === 'expiring' && sandbox.deadline > sandbox.claim.until - LEASE_MS;
   } catch (error) {
-    logger.warn({ sandboxID: id, reason: messageOf(error) }, 'the claim on a sandbox could not be renewed: another gateway takes over when it lapses');
+    logger.warn(
+      { sandboxID: id, reason: messageOf(error) },
+      'the claim on a sandbox could not be renewed: another gateway takes over when it lapses',
+    );
     return false;
   }
 }

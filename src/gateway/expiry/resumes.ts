@@ -80,7 +80,10 @@ export class Resumes {
       else this.#waiting.delete(party);
       if (--shared.waiting === 0) shared.stop.abort();
     }
-    throw new HttpError(504, `sandbox '${id}' is paused and was not resumed within ${resumeWait} s: try again later`);
+    throw new HttpError(
+      504,
+      `sandbox '${id}' is paused and was not resumed within ${resumeWait} s: try again later`,
+    );
   }
 
   #share(id: string): Shared {
@@ -108,10 +111,7 @@ export class Resumes {
     if (phase !== 'paused') return undefined;
     if (retryAt > now) {
       const seconds = Math.ceil((retryAt - now) / 1000);
-      throw new HttpError(
-        502,
-        `sandbox '${id}' could not be resumed: try again in ${seconds} s`,
-      );
+      throw new HttpError(502, `sandbox '${id}' could not be resumed: try again in ${seconds} s`);
     }
     await this.#begin(id, sandbox.owner ?? null);
     return undefined;

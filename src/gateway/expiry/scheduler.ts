@@ -75,7 +75,10 @@ export class Scheduler {
       if (this.#keptMs !== null) await this.#registry.dateEndless(this.#keptMs, this.#stop.signal);
     } catch (error) {
       const reason = messageOf(error);
-      this.#logger.warn({ reason }, 'some paused sandboxes got no time after which they are forgotten: the next start tries again');
+      this.#logger.warn(
+        { reason },
+        'some paused sandboxes got no time after which they are forgotten: the next start tries again',
+      );
     }
   }
 
@@ -142,7 +145,10 @@ export class Scheduler {
     });
     if (claimed && sandbox) void this.work(sandbox, since);
     else if (sandbox === null)
-      this.#logger.info({ sandboxID: id }, 'a sandbox was forgotten, because it was paused for longer than --keep-paused');
+      this.#logger.info(
+        { sandboxID: id },
+        'a sandbox was forgotten, because it was paused for longer than --keep-paused',
+      );
   }
 
   /**
@@ -154,7 +160,12 @@ export class Scheduler {
     const { id } = sandbox;
     const work = this.#expiration
       .run(sandbox, new HeldLease(since, this.#stop.signal))
-      .catch((error: unknown) => this.#logger.error({ err: error, sandboxID: id }, 'unexpected error: the work on a sandbox has ended, please report it'))
+      .catch((error: unknown) =>
+        this.#logger.error(
+          { err: error, sandboxID: id },
+          'unexpected error: the work on a sandbox has ended, please report it',
+        ),
+      )
       .finally(() => {
         // Other work on the sandbox may have begun since this work recorded its end.
         if (this.#inFlight.get(id) === work) this.#inFlight.delete(id);

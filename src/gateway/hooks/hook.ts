@@ -82,6 +82,12 @@ export function hookRequest(event: Exclude<HookEvent, 'create'>, sandbox: Sandbo
   };
 }
 
+/** Returns the error for an event that needs a hook which is not configured. */
+export function missingHook(event: HookEvent): EnvdError {
+  const flag = event === 'expire' ? '--hook' : `--${event}-hook`;
+  return new EnvdError('unimplemented', `no hook can ${event} the sandbox: set ${flag}`);
+}
+
 function wantedOutcome(event: HookEvent, sandbox: Sandbox): Outcome | 'resume' {
   if (event === 'resume') return 'resume';
   return event === 'kill' ? 'remove' : outcomeOf(sandbox);

@@ -51,7 +51,10 @@ export class StaleConnections implements Disposable {
       for (const id of ids) this.#settle(id, await this.#registry.find(id));
     } catch (error) {
       const reason = messageOf(error);
-      this.#logger.debug({ reason }, 'the records of open connections could not be read from the registry: trying again');
+      this.#logger.debug(
+        { reason },
+        'the records of open connections could not be read from the registry: trying again',
+      );
       clearTimeout(this.#retry);
       this.#retry = setTimeout(() => void this.check(null), RETRY_MS).unref();
     }

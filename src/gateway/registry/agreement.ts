@@ -53,7 +53,10 @@ export function agreedServer(url: string, { word, urls, tell }: Witnesses): Loca
       ({ address, isSettled }) => isSettled && address.join() === first.address.join(),
     );
     if (!isAgreed)
-      throw new EnvdError('unavailable', `the ${word}s do not agree on which server has the registry: a failover may be under way`);
+      throw new EnvdError(
+        'unavailable',
+        `the ${word}s do not agree on which server has the registry: a failover may be under way`,
+      );
     return withHost(url, first.address);
   };
 }

@@ -123,9 +123,13 @@ export class EmbeddedStore implements Store {
     } catch (error) {
       database?.close();
       if (/database is locked/.test(messageOf(error))) {
-        throw new EnvdError('unavailable', `the registry ${path} is in use by another gateway: stop that one, or set --registry`, {
-          cause: error,
-        });
+        throw new EnvdError(
+          'unavailable',
+          `the registry ${path} is in use by another gateway: stop that one, or set --registry`,
+          {
+            cause: error,
+          },
+        );
       }
       throw new EnvdError('invalid_argument', `cannot use the registry ${path}: ${messageOf(error)}`, {
         cause: error,
@@ -166,7 +170,9 @@ export class EmbeddedStore implements Store {
       return true;
     } catch (error) {
       if (!isFull(error)) throw error;
-      throw new EnvdError('no_space', 'the registry cannot be written: its disk is full, free some space', { cause: error });
+      throw new EnvdError('no_space', 'the registry cannot be written: its disk is full, free some space', {
+        cause: error,
+      });
     }
   }
 

@@ -25,7 +25,10 @@ export async function untilReachable<T>(
       const left = end - monotonicMs();
       if (!(error instanceof EnvdError) || error.kind !== 'unavailable' || left <= 0) throw error;
       const reason = messageOf(error);
-      logger.warn({ reason, seconds: Math.round(left / 1000) }, 'the registry is not available yet: the start tries again');
+      logger.warn(
+        { reason, seconds: Math.round(left / 1000) },
+        'the registry is not available yet: the start tries again',
+      );
       await delay(Math.min(delayMs, left), undefined, { signal });
     }
   }

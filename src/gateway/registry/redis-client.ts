@@ -38,7 +38,8 @@ export function checkServer(info: string, isCluster: boolean): void {
   // With any other policy, Redis would remove records of sandboxes when its memory is full.
   if (Number(read('maxmemory')) > 0 && read('maxmemory_policy') !== 'noeviction')
     refuse(`its maxmemory-policy is ${read('maxmemory_policy')}: set it to noeviction`);
-  if (role === 'slave') throw new EnvdError('unavailable', 'the server of the registry is a replica, not the master');
+  if (role === 'slave')
+    throw new EnvdError('unavailable', 'the server of the registry is a replica, not the master');
 }
 
 function refuse(reason: string): never {

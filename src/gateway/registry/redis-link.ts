@@ -107,7 +107,10 @@ export class RedisLink implements Disposable {
    * connection can be trusted. Closes the connection, and throws `unavailable`.
    */
   distrust(): never {
-    const reason = new EnvdError('unavailable', 'the registry sent the reply of another command: the gateway connects again');
+    const reason = new EnvdError(
+      'unavailable',
+      'the registry sent the reply of another command: the gateway connects again',
+    );
     if (this.#connection) this.#lose(this.#connection, reason);
     throw reason;
   }
@@ -125,9 +128,13 @@ export class RedisLink implements Disposable {
     try {
       const begun = begin(connection, this.#onMessage, this.#server.isCluster);
       await within(CONNECT_TIMEOUT_MS, Promise.race([begun, lost]), () => {
-        throw new EnvdError('unavailable', `the registry did not answer within ${CONNECT_TIMEOUT_MS / 1000} s`);
+        throw new EnvdError(
+          'unavailable',
+          `the registry did not answer within ${CONNECT_TIMEOUT_MS / 1000} s`,
+        );
       });
-      if (this.#closed) throw new EnvdError('aborted', 'the gateway is stopping, so it needs no connection to the registry');
+      if (this.#closed)
+        throw new EnvdError('aborted', 'the gateway is stopping, so it needs no connection to the registry');
     } catch (error) {
       connection[Symbol.dispose]();
       throw error;
@@ -156,7 +163,11 @@ export class RedisLink implements Disposable {
   }
 
   #warn(error: unknown): void {
-    if (!this.#closed) this.#logger.warn({ reason: messageOf(error) }, 'the registry cannot be reached: the gateway connects again');
+    if (!this.#closed)
+      this.#logger.warn(
+        { reason: messageOf(error) },
+        'the registry cannot be reached: the gateway connects again',
+      );
   }
 
   [Symbol.dispose](): void {

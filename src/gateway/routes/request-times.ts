@@ -15,10 +15,11 @@ export function foundPhase(sandbox: Sandbox, now: number): FoundPhase {
  * existed.
  */
 export class RequestTimes {
-  readonly routes = histogram('envd_gateway_route_seconds', 'Time until the gateway knows where a request goes', [
-    ...BUCKETS,
-    30,
-  ]);
+  readonly routes = histogram(
+    'envd_gateway_route_seconds',
+    'Time until the gateway knows where a request goes',
+    [...BUCKETS, 30],
+  );
   readonly exchanges = histogram('envd_gateway_exchange_seconds', 'Time until a request is over', [
     ...BUCKETS,
     ...[60, 600, 3600],

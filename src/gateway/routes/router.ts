@@ -88,7 +88,10 @@ export class Router {
       if (target) void this.#forward(downstream, target);
       else if (target === null) otherwise();
     } catch (error) {
-      this.#parts.logger.error({ err: error }, 'unexpected error: a request could not be answered, please report it');
+      this.#parts.logger.error(
+        { err: error },
+        'unexpected error: a request could not be answered, please report it',
+      );
       this.#refuse(downstream, 'failed', toldOf(error));
     }
   }

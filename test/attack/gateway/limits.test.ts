@@ -190,5 +190,7 @@ test('a full disk is told, and nothing is lost when there is room again', async 
 
 test('a gateway without a hook says that it pauses nothing', async () => {
   const gateway = await start();
-  expect(gateway.log.map(({ msg }) => String(msg))).toContainEqual(expect.stringMatching(/^no --hook is set: /));
+  expect(gateway.log.map(({ msg }) => String(msg))).toContainEqual(
+    expect.stringMatching(/^no --hook is set: /),
+  );
 });

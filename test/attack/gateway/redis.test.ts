@@ -44,7 +44,9 @@ test('a Redis that hangs hangs nothing, and is used again when it goes on', { ti
   for (let round = 0; round < 3; round++) expect(new Set(await Promise.all(many()))).toEqual(new Set([503]));
   // Longer than a connection may be silent: it is made anew, to a server that still hangs.
   await expect
-    .poll(() => gateway.log.some(({ msg }) => msg.startsWith('the registry cannot be reached')), { timeout: 20_000 })
+    .poll(() => gateway.log.some(({ msg }) => msg.startsWith('the registry cannot be reached')), {
+      timeout: 20_000,
+    })
     .toBe(true);
   redis.signal('SIGCONT');
   await until('it is used again', async () => (await reach('one')) === 204);

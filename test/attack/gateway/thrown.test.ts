@@ -28,7 +28,8 @@ afterAll(async () => {
 });
 
 const TO = ['host: a', 'svc-sandbox-id: one'];
-const uncaught = () => gateway.log.filter(({ msg }) => msg === 'unexpected error: the gateway continues, please report it');
+const uncaught = () =>
+  gateway.log.filter(({ msg }) => msg === 'unexpected error: the gateway continues, please report it');
 
 /** Expects that the error thrown at this place is logged with its stack. */
 async function expectLogged(place: string): Promise<void> {

@@ -45,7 +45,9 @@ test('a sandbox counts as being resumed until that is over, though a request lef
   await registry.find('one');
   registry.opened.resolve();
   await Promise.all(registry.changes);
-  await expect(resumes.run(sandboxOf('two'), second.signal)).rejects.toThrow(/too many sandboxes are being resumed \(--max-resumes\): 1/);
+  await expect(resumes.run(sandboxOf('two'), second.signal)).rejects.toThrow(
+    /too many sandboxes are being resumed \(--max-resumes\): 1/,
+  );
   second.abort(new Error('over'));
   await expect(waits).rejects.toThrow('over');
 });
