@@ -190,8 +190,8 @@ test('what the hook refuses is told to the client, why it has failed is not', as
   const failed = async (template: string) => String(await rejection(Sandbox.create(template, options())));
   expect(await failed('missing')).toContain("template 'missing' is not known");
   expect(await failed('broken')).toContain('the log of the gateway says why');
-  const told = gateway.log.filter(({ step }) => step === 'create').map(({ reason }) => String(reason));
-  expect(told.at(-1)).toContain('exit code 7');
+  const told = () => gateway.log.filter(({ step }) => step === 'create').map(({ reason }) => String(reason));
+  await until('the log says why', () => told().at(-1)?.includes('exit code 7') ?? false);
   const isGone = async () => (await gateway.call('GET /sandboxes')).body.length === 0;
   await until('the kill hook has removed what there was', isGone);
 });

@@ -133,7 +133,7 @@ test('so many requests wait and no more, and one that is given up makes room', a
   expect(JSON.parse(refused?.text ?? '')).toMatchObject({
     sandboxID: 'box',
     code: 503,
-    message: expect.stringContaining('the most that may'),
+    message: expect.stringContaining('too many requests wait for paused sandboxes (--max-waiting): '),
   });
   abort.abort();
   expect(await given).toBe('aborted');
@@ -153,7 +153,7 @@ test('so many sandboxes are resumed at a time and no more', async () => {
   await phase(gateway, 'box', 'resuming');
   expect(await ask(gateway, '/', 'two')).toMatchObject({
     status: 503,
-    text: expect.stringContaining('1 sandboxes'),
+    text: expect.stringContaining('too many sandboxes are being resumed (--max-resumes): 1'),
   });
   expect((await gateway.call('GET /sandboxes/two')).body.phase).toBe('paused');
   writeFileSync(join(directory, 'go'), '');

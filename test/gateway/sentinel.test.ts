@@ -198,7 +198,7 @@ test('so is a Sentinel, an unknown name, what is not of a cluster, and Sentinels
   ]);
   expect(await tell(sentinel.port, 1)).toEqual([
     1,
-    expect.stringMatching(/only 1 of 2 Sentinels tell where/),
+    expect.stringMatching(/only 1 of 2 Sentinels say where/),
   ]);
   const node = `--redis-cluster=127.0.0.1:${server.port}`;
   expect(await started(`--redis=${server.url}`, node)).toEqual([
@@ -207,7 +207,7 @@ test('so is a Sentinel, an unknown name, what is not of a cluster, and Sentinels
   ]);
   expect(await named('registry', 1)).toEqual([
     1,
-    expect.stringMatching(/no Sentinel tells where .*: 127.0.0.1:1: /),
+    expect.stringMatching(/no Sentinel says where .*: 127.0.0.1:1: /),
   ]);
 });
 
