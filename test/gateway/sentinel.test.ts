@@ -196,10 +196,7 @@ test('so is a Sentinel, an unknown name, what is not of a cluster, and Sentinels
     1,
     expect.stringMatching(/do not agree on which server/),
   ]);
-  expect(await tell(sentinel.port, 1)).toEqual([
-    1,
-    expect.stringMatching(/only 1 of 2 Sentinels say where/),
-  ]);
+  expect(await tell(sentinel.port, 1)).toEqual([1, expect.stringMatching(/only 1 of 2 Sentinels say where/)]);
   const node = `--redis-cluster=127.0.0.1:${server.port}`;
   expect(await started(`--redis=${server.url}`, node)).toEqual([
     1,

@@ -50,7 +50,7 @@ export class Rate {
     const early = fullAt - now - FULL_MS;
     // The comparison has a tolerance, because sums of fractions have rounding errors.
     if (early > 1e-6) {
-      const message = `'${name}' had ${this.#limit} requests within a second, the most that it may have`;
+      const message = `'${name}' has had ${this.#limit} requests within a second, the most that it may have`;
       return tooMany(message, Math.ceil(early / 1000));
     }
     this.#fullAt.set(name, fullAt);
