@@ -1,5 +1,7 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { buffer } from 'node:stream/consumers';
+import { pack } from 'tar-stream';
 import { describe, expect, test } from 'vitest';
 import { scratch } from '../support/machine/scratch.ts';
 import { EnvctlTerminal, envctl } from '../support/programs/envctl.ts';
@@ -135,5 +137,37 @@ describe('a hostile daemon', () => {
     expect(result.stderr).toMatch(/d\/sub is a link, which is not followed/);
     expect(readdirSync(outside)).toEqual(['target']);
     expect(readFileSync(join(outside, 'target'), 'utf8')).toBe('safe');
+  });
+
+  test('cannot lead a copy elsewhere by an archive: only listed files are written', async () => {
+    const [directory, outside] = [scratch(), scratch()];
+    const archive = pack();
+    for (const name of ['../escaped', `${outside}/escaped`, 'sub/../../escaped', 'unlisted'])
+      archive.entry({ name }, 'evil');
+    archive.entry({ name: 'sub', type: 'symlink', linkname: outside });
+    archive.entry({ name: 'sub/deep' }, 'DEEP');
+    archive.entry({ name: 'poem' }, 'of another size');
+    archive.finalize();
+    const { url } = await stub({ archive: await buffer(archive) });
+    expect(await envctl(url, ['cp', ':/d', join(directory, 'd')])).toMatchObject({ code: 0 });
+    expect(readdirSync(directory)).toEqual(['d']);
+    expect(readdirSync(outside)).toEqual([]);
+    const copied = ['poem', 'sub/deep'].map((name) => readFileSync(join(directory, 'd', name), 'utf8'));
+    // The first was not in the archive as it was listed, and came alone.
+    expect(copied).toEqual(['roses\n', 'DEEP']);
+    expect(readdirSync(join(directory, 'd'))).toEqual(['poem', 'sub']);
+  });
+
+  test.each([
+    ['a member of a tebibyte', 2 ** 40],
+    ['a member that breaks off', 100],
+  ])('does not hold up a copy by %s', async (_, size) => {
+    const archive = pack();
+    archive.entry({ name: 'unlisted', size });
+    const { value: header } = await archive[Symbol.asyncIterator]().next();
+    const { url } = await stub({ archive: Buffer.concat([header, Buffer.from('evil')]) });
+    const result = await envctl(url, ['cp', ':/d', join(scratch(), 'd')]);
+    expect(result).toMatchObject({ code: 125 });
+    expect(result.stderr).toMatch(/wrong sizes|Unexpected end/);
   });
 });

@@ -9,6 +9,7 @@ import { PART_BYTES, uploadInParts } from './parts.ts';
 import { inParallel } from './pool.ts';
 import { RemoteTree } from './remote-tree.ts';
 import { downloadResumable, RESUMABLE_BYTES } from './resumed-download.ts';
+import { downloadArchive } from './tar-download.ts';
 import { uploadArchive } from './tar-upload.ts';
 
 /** These options say how files are transferred. */
@@ -48,14 +49,44 @@ export class Copier {
     await this.#copy(item, names);
   }
 
+  /** Copies everything below the root of the source, which has these items. Throws `Failure`. */
+  async tree(items: readonly TreeItem[]): Promise<void> {
+    const wanted = this.#expect(items);
+    const [source, destination] = [this.#source, this.#destination];
+    if (source instanceof RemoteTree && destination instanceof LocalTree && (await hasArchives(source)))
+      return this.#fromArchive(source, destination, wanted);
+    await this.#copyAll(wanted);
+  }
+
   /** Copies items of the source to the same names at the destination. Throws `Failure`. */
   async items(items: readonly TreeItem[]): Promise<void> {
+    await this.#copyAll(this.#expect(items));
+  }
+
+  #expect(items: readonly TreeItem[]): TreeItem[] {
     const wanted = items.filter((item) => this.#isKnown(item));
     for (const { kind, size } of wanted) if (kind === 'file') this.#options.progress.expect(size);
+    return wanted;
+  }
+
+  async #copyAll(items: readonly TreeItem[]): Promise<void> {
     const [source, destination] = [this.#source, this.#destination];
-    if (source instanceof LocalTree && destination instanceof RemoteTree && (await unpacks(destination)))
-      return this.#byArchive(source, destination, wanted);
-    await this.#oneByOne(wanted);
+    if (source instanceof LocalTree && destination instanceof RemoteTree && (await hasArchives(destination)))
+      return this.#byArchive(source, destination, items);
+    await this.#oneByOne(items);
+  }
+
+  /** An archive is not used where a download that can be resumed is better. */
+  async #fromArchive(source: RemoteTree, destination: LocalTree, items: readonly TreeItem[]): Promise<void> {
+    const files = items.filter(({ kind }) => kind === 'file');
+    const stored = new Set<TreeItem>();
+    if (files.every(({ size }) => size <= RESUMABLE_BYTES)) {
+      for await (const item of downloadArchive(source, files, destination, this.#options.progress)) {
+        stored.add(item);
+        this.#count(item);
+      }
+    }
+    await this.#oneByOne(items.filter((item) => !stored.has(item)));
   }
 
   async #byArchive(source: LocalTree, destination: RemoteTree, items: readonly TreeItem[]): Promise<void> {
@@ -121,8 +152,8 @@ function nameOf({ label }: SourceTree, { names }: TreeItem): string {
   return names.length > 0 ? names.join('/') : label;
 }
 
-/** Returns whether a daemon can unpack archives. */
-async function unpacks({ connection }: RemoteTree): Promise<boolean> {
+/** Whether a daemon packs and unpacks archives. */
+async function hasArchives({ connection }: RemoteTree): Promise<boolean> {
   return (await askState(connection)).hasExtensions;
 }
 

@@ -24,6 +24,8 @@ export interface StubOptions {
   readonly hostileNames?: readonly string[];
   /** Text of every error, and of names of processes. */
   readonly text?: string;
+  /** It says that it has the extensions of envd, and answers with this to who wants an archive. */
+  readonly archive?: Buffer;
 }
 
 /** A daemon that knows the published interface alone, made of the protocol's published implementation. */
@@ -36,7 +38,7 @@ export interface StubDaemon extends AsyncDisposable {
 }
 
 export async function startStubDaemon(options: StubOptions = {}): Promise<StubDaemon> {
-  const { tree = {}, hostileNames = [], text = '' } = options;
+  const { tree = {}, hostileNames = [], text = '', archive } = options;
   const uploads = new Map<string, Buffer>();
   const signals: number[] = [];
   const routes = (router: ConnectRouter) => {
@@ -46,7 +48,9 @@ export async function startStubDaemon(options: StubOptions = {}): Promise<StubDa
   const rpcs = connectNodeAdapter({ routes });
   const server = createServer((request, response) => {
     const url = new URL(request.url ?? '', 'http://stub');
-    if (url.pathname === '/health') response.writeHead(204).end();
+    if (archive && url.searchParams.get('format') === 'tar') response.writeHead(200).end(archive);
+    else if (archive && url.pathname === '/health') response.end('{"version":"1.0.0","abilities":{}}');
+    else if (url.pathname === '/health') response.writeHead(204).end();
     else if (url.pathname === '/files') void transfer(request, response, url, tree, uploads);
     else rpcs(request, response);
   }).listen(0, '127.0.0.1');

@@ -128,5 +128,5 @@ async function copyOne(
 async function copyTree(copier: Copier, from: SourceTree, to: DestinationTree): Promise<void> {
   const items = await itemsOf(from);
   await to.makeDirectory([]);
-  await copier.items(items);
+  await copier.tree(items);
 }
