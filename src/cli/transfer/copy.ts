@@ -152,7 +152,7 @@ function nameOf({ label }: SourceTree, { names }: TreeItem): string {
   return names.length > 0 ? names.join('/') : label;
 }
 
-/** Whether a daemon packs and unpacks archives. */
+/** Returns whether a daemon can pack and unpack archives. */
 async function hasArchives({ connection }: RemoteTree): Promise<boolean> {
   return (await askState(connection)).hasExtensions;
 }
