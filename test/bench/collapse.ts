@@ -76,9 +76,10 @@ async function run(reserve: boolean, objects: number): Promise<Result> {
   native.trimHeap();
   const collected = measure();
   const began = performance.now();
-  const { collapsed } = await native.collapseHeap(Buffer.alloc(1));
+  const cancelled = Buffer.alloc(1);
+  const { collapsed } = await native.collapseHeap(cancelled);
   const collapseMs = performance.now() - began;
-  if (kept.length !== objects) throw new Error('objects are gone');
+  if (kept.length !== objects || cancelled[0] !== 0) throw new Error('objects are gone');
   return { loaded, collected, collapsed, collapseMs };
 }
 

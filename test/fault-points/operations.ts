@@ -397,7 +397,11 @@ export const OPERATIONS: readonly Operation[] = [
   },
   {
     name: 'collapseHeap',
-    call: async (native) => (await native.collapseHeap(Buffer.alloc(1))).chunks > 0,
+    call: async (native) => {
+      const cancelled = Buffer.alloc(1);
+      const { chunks } = await native.collapseHeap(cancelled);
+      return chunks > 0 && cancelled[0] === 0;
+    },
     mayBe: () => true,
   },
   { name: 'spawn', call: (native) => run(native, '/bin/echo', ['echo', 'out']) },
