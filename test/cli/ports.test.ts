@@ -66,7 +66,9 @@ test('forward tells that nothing listens, resets the connection, and goes on', a
     const [error] = await once(socket, 'error');
     expect(error.code).toBe('ECONNRESET');
   }
-  expect(running.stderr()).toMatch(/^(warning: port \d+: nothing listens at port \d+ of localhost\n){2}$/);
+  await expect
+    .poll(() => running.stderr())
+    .toMatch(/^(warning: port \d+: nothing listens at port \d+ of localhost\n){2}$/);
 });
 
 test('forward --stdio is the connection', async () => {

@@ -63,7 +63,7 @@ test('top shows the busiest first', async () => {
   expect([first.tag, second.tag]).toEqual(['busy', 'idle']);
   expect(first.cpuPercent).toBeGreaterThan(second.cpuPercent);
   expect((await run('top', '--interval', '10ms')).stdout).toMatch(
-    /^PID +CPU % +MEMORY +TASKS +TAG +COMMAND\n/m,
+    /^ *PID +CPU % +MEMORY +TASKS +TAG +COMMAND\n/m,
   );
   const all = JSON.parse((await run('top', '--all', '--json', '--interval', '10ms')).stdout).processes;
   expect(all.find(({ pid }: { pid: number }) => pid === process.pid)).toBeTruthy();

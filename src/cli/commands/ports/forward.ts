@@ -113,13 +113,19 @@ function sendFrom(source: NodeJS.ReadableStream, stream: Duplex): void {
   source.pipe(stream, { end: false });
 }
 
+async function showAll(call: Call, stream: Duplex): Promise<void> {
+  for await (const piece of stream) await call.output.raw(piece as Buffer);
+}
+
 async function forwardStdio(call: Call, connection: Connection): Promise<number> {
   if (call.arguments.length !== 1 || !/^\d+$/.test(call.argument(0)))
     throw usageError('--stdio needs one port of the sandbox');
   const { stream, closed } = await openTunnel(connection, Number(call.argument(0)));
   sendFrom(call.surroundings.stdin, stream);
-  for await (const piece of stream) await call.output.raw(piece as Buffer);
+  // What has broken the tunnel is told by its close.
+  const shown = showAll(call, stream).catch(() => {});
   const failure = await closed;
+  await shown;
   if (failure) throw failure;
   return 0;
 }
