@@ -3,6 +3,7 @@ import { EnvdError, isSystemError, messageOf } from '../../../base/errors.ts';
 import { eachListeningSocket, readListeningSockets } from '../../linux/network/listening-sockets.ts';
 import { holdersOf, type SocketHolder } from '../../linux/network/socket-holders.ts';
 import type { UserDatabase } from '../../linux/system/users.ts';
+import type { Listener } from '../../services/ports/forward.ts';
 import { fairShares } from '../../services/ports/shares.ts';
 
 /** A TCP port that is listened at, and reached at localhost. */
@@ -47,12 +48,9 @@ export class PortWatch {
   /** Throws `failed_precondition` when the kernel does not tell. */
   async read(): Promise<ListeningPorts> {
     const found = await readSockets();
-    const unknown = found.flatMap(({ inode }) => (this.#holders.has(inode) ? [] : [inode]));
-    const holders = unknown.length > 0 ? await holdersOf(new Set(unknown)) : new Map<number, SocketHolder>();
-    const known = found.map(
-      ({ inode }) => [inode, holders.get(inode) ?? this.#holders.get(inode) ?? null] as const,
-    );
-    this.#holders = new Map(known);
+    const inodes = found.map(({ inode }) => inode);
+    const added = await holdersOf(new Set(inodes.filter((inode) => !this.#holders.has(inode))));
+    this.#holders = new Map(inodes.map((one) => [one, added.get(one) ?? this.#holders.get(one) ?? null]));
     const names = this.#users.names();
     const ports = found.map(({ port, target, uid, inode }): ListeningPort => {
       const { pid = null, command = null } = this.#holders.get(inode) ?? {};
@@ -69,17 +67,13 @@ export class PortWatch {
       const ports = await this.read().catch(() => null);
       if (ports) for (const tell of [...this.#followers]) tell(ports);
       const { user, system } = process.threadCpuUsage(before);
-      const wait = Math.max(INTERVAL_MS, (user + system) / 1000 / MOST_SHARE);
-      await delay(wait, undefined, { ref: false });
+      await delay(Math.max(INTERVAL_MS, (user + system) / 1000 / MOST_SHARE), undefined, { ref: false });
     }
     this.#isRunning = false;
   }
 }
 
-interface FoundSocket {
-  readonly port: number;
-  readonly target: string;
-  readonly uid: number;
+interface FoundSocket extends Listener {
   readonly inode: number;
 }
 

@@ -9,6 +9,8 @@ import { type ListeningPort, type ListeningPorts, PortWatch } from './port-watch
 import { portNamed, WAIT_QUERY } from './ports-queries.ts';
 import { tunnelRoute } from './tunnel.ts';
 
+const PATH = '/ports/:port/wait';
+
 /**
  * `GET /ports/stream` tells which ports are listened at and which are no more, `POST /ports/{port}/wait` answers when one is, and
  * `GET /ports/{port}/tunnel` is a WebSocket that carries the bytes of a connection to one. `ownPort` is the daemon's.
@@ -49,18 +51,14 @@ function changes(before: ListeningPorts, now: ListeningPorts): string[] {
 }
 
 function waitRoute(app: FastifyInstance, watch: PortWatch, places: StreamPlaces): void {
-  const path = { url: '/ports/:port/wait', method: 'POST', onRequest: ignoreBody } as const;
-  app.route<{ Params: { port: string } }>({
-    ...path,
-    handler: async (request, reply) => {
-      const port = portNamed(request.params.port);
-      const { timeoutMs } = WAIT_QUERY.read(request.query, '');
-      places.take(reply.raw);
-      const late = `nothing listens at port ${port} of localhost after ${timeoutMs} ms`;
-      request.call.expireAfter(timeoutMs, late);
-      await watch.read();
-      return listenerAt(port, watch, request.call);
-    },
+  app.post<{ Params: { port: string } }>(PATH, { onRequest: ignoreBody }, async (request, reply) => {
+    const port = portNamed(request.params.port);
+    const { timeoutMs } = WAIT_QUERY.read(request.query, '');
+    places.take(reply.raw);
+    const late = `nothing listens at port ${port} of localhost after ${timeoutMs} ms`;
+    request.call.expireAfter(timeoutMs, late);
+    await watch.read();
+    return listenerAt(port, watch, request.call);
   });
 }
 

@@ -1,17 +1,7 @@
 import { EnvdError } from '../../../base/errors.ts';
-import {
-  choice,
-  flag,
-  integer,
-  object,
-  positive,
-  string,
-  text,
-  type ValuesOf,
-  wholeNumber,
-} from '../../../base/shape.ts';
+import { choice, flag, integer, object, positive, string, text, wholeNumber } from '../../../base/shape.ts';
 
-const TERMINAL_PARAMETERS = {
+export const TERMINAL_QUERY = object({
   cols: positive(80),
   rows: positive(24),
   cmd: text,
@@ -21,11 +11,9 @@ const TERMINAL_PARAMETERS = {
   process: text,
   from: wholeNumber,
   takeover: flag,
-};
+});
 
-export type TerminalParameters = ValuesOf<typeof TERMINAL_PARAMETERS>;
-
-export const TERMINAL_QUERY = object(TERMINAL_PARAMETERS);
+export type TerminalParameters = ReturnType<typeof TERMINAL_QUERY.read>;
 
 const CELLS = 0xffff;
 const TYPE = object({ type: choice(['input', 'resize'], null) });

@@ -48,9 +48,8 @@ function start(
   const request = {
     config: { command: '/bin/bash', args, environment: {}, cwd },
     user: user === null ? callerOf(call, guest) : guest.user(user),
-    terminal: { cols, rows },
     throwIfAborted: () => call.throwIfAborted(),
-    ...{ tag, stdin: true, startId: null },
+    ...{ terminal: { cols, rows }, tag, stdin: true, startId: null },
   };
   requireExecutable(request.config);
   return processes.start(request, null);

@@ -21,6 +21,7 @@ export async function holdersOf(
   proc = '/proc',
 ): Promise<Map<number, SocketHolder>> {
   const found = new Map<number, SocketHolder>();
+  if (inodes.size === 0) return found;
   const pids = readdirSync(proc).map(Number).filter(Boolean);
   pids.sort((a, b) => a - b);
   let looks = 0;
