@@ -48,7 +48,7 @@ const OWNERS: Record<string, RegExp> = {
   pino: /^(base|daemon|gateway)\/.+\.ts$/,
   'prom-client': /^(daemon\/http\/metrics\/metrics-page|gateway\/(metrics|routes\/request-times))\.ts$/,
   fastify:
-    /^(daemon\/http\/((server|routes|extension|rpc\/mount)|(admission|json|metrics|rest)\/.+)|daemon\/extensions\/.+|gateway\/api\/.+)\.ts$/,
+    /^(daemon\/http\/((server|routes|extension|rpc\/mount|websocket\/upgrades)|(admission|json|metrics|rest)\/.+)|daemon\/extensions\/.+|gateway\/api\/.+)\.ts$/,
   httpxy: /^gateway\/proxy\/proxy\.ts$/,
   '@redis/client': /^gateway\/registry\/(redis-client|redis-link|redis-scripts|agreement)\.ts$/,
   '@fastify/cors': /^daemon\/http\/admission\/admission\.ts$/,
@@ -64,6 +64,7 @@ const OWNERS: Record<string, RegExp> = {
   'content-disposition': /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
   'range-parser': /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
   fresh: /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
+  ws: /^(daemon\/http\/websocket\/(connection|handshake)|cli\/connection\/.+)\.ts$/,
   negotiator: /^daemon\/(services\/files|http\/(rest|json)|extensions)\/.+\.ts$/,
 };
 
@@ -190,9 +191,9 @@ describe('state of modules', () => {
 
 describe('restricted imports', () => {
   test('services import no HTTP, no Connect and no protobuf', () => {
-    // `base/http/client-errors.ts` and `base/http/connections.ts` are what the HTTP servers of both programs share.
+    // `base/http/client-errors.ts`, `connections.ts` and `websocket.ts` are what the HTTP servers of both programs share.
     const known = /^(fastify|@fastify\/|@connectrpc\/|@bufbuild\/|node:http|.*\/client-errors\.ts)/;
-    const below = /^(base\/(?!http\/(client-errors|connections)\.ts)|daemon\/services\/)/;
+    const below = /^(base\/(?!http\/(client-errors|connections|websocket)\.ts)|daemon\/services\/)/;
     expect(imports.filter(({ file, target }) => below.test(file) && known.test(target))).toEqual([]);
   });
 

@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
-import { createServer, type IncomingHttpHeaders, request, type Server } from 'node:http';
+import { createServer, type IncomingHttpHeaders, request } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -56,7 +56,24 @@ describe('our daemon passes whole', () => {
   });
 });
 
+describe('a daemon without extensions', () => {
+  test('is told that they are not offered, and fails in none', { timeout: LIMIT_MS }, async () => {
+    await using daemon = await startDaemon();
+    const mute = (reply: Reply, path: string) =>
+      path.startsWith('/health') ? { ...reply, status: 204, body: Buffer.alloc(0) } : reply;
+    await using proxy = await proxyTo(daemon.port, mute);
+    const only = ['+', '++'].flatMap((number) => ['--only', number]);
+    const args = ['--url', proxy.url, '--extensions', ...only];
+    const { code, failed, results } = await reported(join(scratch, 'without'), ...args);
+    expect([code, failed]).toEqual([0, []]);
+    const extensions = results.slice(1, -1);
+    expect(extensions.length).toBeGreaterThan(25);
+    expect(extensions.filter(({ reason }) => reason !== 'not offered')).toEqual([]);
+  });
+});
+
 interface Reply {
+  readonly status: number;
   readonly headers: IncomingHttpHeaders;
   readonly body: Buffer;
 }
@@ -66,12 +83,12 @@ const MISTAKES: Readonly<Record<string, (reply: Reply, path: string) => Reply | 
   'Stat: a link has its own name and size, and type and mode of its target': replaced('"Lrwx', '"lrwx'),
   'polled: an overwritten file is WRITE': replaced('EVENT_TYPE_WRITE', 'EVENT_TYPE_CHMOD'),
   "the end of 'exit 3'": replaced('exit status 3', 'exit status 4'),
-  'Cache-Control: no-store, but private, no-cache and nosniff for downloads': ({ headers, body }) => {
+  'Cache-Control: no-store, but private, no-cache and nosniff for downloads': ({ headers, ...reply }) => {
     const { 'cache-control': _, ...others } = headers;
-    return { headers: others, body };
+    return { ...reply, headers: others };
   },
-  'a range: from, to, both, and beyond the end': ({ headers, body }) => ({
-    headers,
+  'a range: from, to, both, and beyond the end': ({ headers, body, status }) => ({
+    ...{ status, headers },
     body: headers['content-range'] === 'bytes 34-35/36' ? Buffer.from('yy') : body,
   }),
   'without token and signature a transfer is 401': replaced('missing signature', 'missing_signature'),
@@ -81,29 +98,47 @@ const MISTAKES: Readonly<Record<string, (reply: Reply, path: string) => Reply | 
 };
 
 function replaced(text: string, by: string): (reply: Reply) => Reply {
-  return ({ headers, body }) => ({
-    headers,
+  return ({ headers, body, status }) => ({
+    ...{ status, headers },
     body: Buffer.from(body.toString('latin1').replaceAll(text, by), 'latin1'),
   });
 }
 
-/** A daemon that makes all of the mistakes. */
-function proxyTo(port: number): Server {
-  return createServer((incoming, outgoing) => {
+/** A daemon whose answers are changed. */
+async function proxyTo(
+  port: number,
+  change: (reply: Reply, path: string) => Reply | null,
+): Promise<AsyncDisposable & { readonly url: string }> {
+  const server = createServer((incoming, outgoing) => {
     const { method, url: path = '', headers } = incoming;
     const call = request({ port, host: '127.0.0.1', method, path, headers, agent: false }, (answer) => {
       const chunks: Buffer[] = [];
       answer.on('data', (chunk: Buffer) => chunks.push(chunk));
       answer.on('end', () => {
-        let reply: Reply | null = { headers: answer.headers, body: Buffer.concat(chunks) };
-        for (const mistake of Object.values(MISTAKES)) reply &&= mistake(reply, path);
-        if (reply) outgoing.writeHead(answer.statusCode ?? 0, reply.headers).end(reply.body);
+        const { statusCode: status = 0, headers: head } = answer;
+        const reply = change({ status, headers: head, body: Buffer.concat(chunks) }, path);
+        if (reply) outgoing.writeHead(reply.status, reply.headers).end(reply.body);
       });
     });
     call.on('error', () => outgoing.destroy());
     outgoing.on('close', () => call.destroy());
     incoming.pipe(call);
-  });
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections();
+      server.close();
+    },
+  };
+}
+
+/** Makes all of the mistakes. */
+function mistaken(reply: Reply, path: string): Reply | null {
+  let changed: Reply | null = reply;
+  for (const mistake of Object.values(MISTAKES)) changed &&= mistake(changed, path);
+  return changed;
 }
 
 describe('a daemon that does something else', () => {
@@ -113,12 +148,10 @@ describe('a daemon that does something else', () => {
     const daemon = await startDaemon();
     const init = { method: 'POST', body: JSON.stringify({ accessToken: TOKEN }) };
     await fetch(`${daemon.url}/init`, init);
-    const proxy = proxyTo(daemon.port).listen(0, '127.0.0.1');
-    await once(proxy, 'listening');
-    url = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
+    const proxy = await proxyTo(daemon.port, mistaken);
+    ({ url } = proxy);
     stop = async () => {
-      proxy.closeAllConnections();
-      proxy.close();
+      await proxy[Symbol.asyncDispose]();
       await daemon[Symbol.asyncDispose]();
     };
   });

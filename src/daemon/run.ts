@@ -3,7 +3,7 @@ import { type AddressInfo, isIPv6 } from 'node:net';
 import process from 'node:process';
 import { isatty } from 'node:tty';
 import type { Logger } from 'pino';
-import { messageOf } from '../base/errors.ts';
+import { isSystemError, messageOf } from '../base/errors.ts';
 import { listenError, stopOnSignals, surviveUncaught } from '../base/program/run.ts';
 import { INTERFACE_VERSION } from '../base/program/version.ts';
 import type { Config } from './config/config.ts';
@@ -130,7 +130,7 @@ async function openListener(
   try {
     return await openListeningSocket({ host, port }, { inherited, stored, notifySocket }, onFailure);
   } catch (error) {
-    throw listenError(error, host, port, () => holderOf(port));
+    throw listenError(error, host, port, isSystemError(error, 'EADDRINUSE') ? await holderOf(port) : null);
   }
 }
 

@@ -19,6 +19,11 @@ export async function bundle(entry: string): Promise<Bundle> {
     platform: 'node',
     // Tree shaking would also remove calls whose result is not used, such as a decodeURIComponent() that is there to throw.
     treeshake: false,
+    // The library for WebSockets never looks for its optional parts, which somebody could put beside the program.
+    external: ['bufferutil', 'utf-8-validate'],
+    transform: {
+      define: { 'process.env.WS_NO_BUFFER_UTIL': "'1'", 'process.env.WS_NO_UTF_8_VALIDATE': "'1'" },
+    },
     onLog(_level, log) {
       if (log.code === 'UNRESOLVED_IMPORT') throw new Error(log.message);
     },

@@ -12,10 +12,10 @@ curl() { command curl -sS -w '\\n%{http_code}' "$@"; }`;
 /** What others need, and what ends it. */
 const FIRST = ['init', 'uploadFiles'];
 const LAST = ['removeSandbox', 'upgrade'];
-/** /proc is what the tests' daemon freezes: it cannot be. No process has the tag, and this gateway has no hook for creations. */
-const REFUSED = ['freezeFilesystem', 'stopProcess', 'createSandbox'];
-/** This stream does not end. A block of docs/extensions.md follows it. */
-const ENDLESS = ['followMetrics'];
+/** /proc is what the tests' daemon freezes: it cannot be. No process has the tag, nothing listens, and this gateway has no hook for creations. */
+const REFUSED = ['freezeFilesystem', 'stopProcess', 'waitForPort', 'createSandbox'];
+/** These do not end. Blocks of docs/extensions.md follow them. */
+const ENDLESS = ['followMetrics', 'followPorts', 'openTunnel', 'openTerminal'];
 
 interface Shown {
   readonly operation: Operation;

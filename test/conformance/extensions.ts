@@ -3,11 +3,12 @@ import { randomBytes } from 'node:crypto';
 import { Code } from '@connectrpc/connect';
 import { EndReason, type Signal, SignalScope } from '../../src/gen/process/process_pb.js';
 import { byPid } from '../support/clients/clients.ts';
-import { type Check, given, section } from './cases.ts';
+import { type Check, section } from './cases.ts';
 import { type Daemon, jsonOf, refused, until } from './daemon.ts';
+import { offered } from './offered.ts';
 import { Running, sh } from './running.ts';
 
-const extension = given('extensions');
+const extension = (check: Check) => offered(null, check);
 
 /** Numbers as lines, more than is sent at once. */
 const LINES = 50_000;

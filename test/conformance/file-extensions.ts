@@ -1,20 +1,8 @@
 import { strict as assert } from 'node:assert';
-import { Code, ConnectError } from '@connectrpc/connect';
-import { type Check, given, NotRun, section } from './cases.ts';
+import { Code } from '@connectrpc/connect';
+import { section } from './cases.ts';
 import { type Daemon, refused } from './daemon.ts';
-
-const extension = given('extensions');
-
-/** A case of an RPC that other daemons need not have. */
-const offered = (check: Check) =>
-  extension(async (daemon) => {
-    try {
-      await check(daemon);
-    } catch (error) {
-      if (error instanceof ConnectError && error.code === Code.Unimplemented) throw new NotRun('not offered');
-      throw error;
-    }
-  });
+import { offered } from './offered.ts';
 
 type FindRequest = Parameters<Daemon['filesystem']['find']>[0];
 
@@ -40,12 +28,12 @@ async function plant(daemon: Daemon): Promise<void> {
 }
 
 export const FILE_EXTENSIONS = section('+', 'Extensions for files (docs/extensions.md)', {
-  'Find: names by globs': offered(async (daemon) => {
+  'Find: names by globs': offered('search', async (daemon) => {
     await plant(daemon);
     assert.deepEqual(await found(daemon, { name: ['*.txt'] }), ['a.txt', 'b/c.txt']);
     assert.deepEqual(await found(daemon, { name: ['b/**', '!*.bin'] }), ['b/.gitignore', 'b/c.txt']);
   }),
-  'Find: lines with a text or an expression, in files that are text': offered(async (daemon) => {
+  'Find: lines with a text or an expression, in files that are text': offered('search', async (daemon) => {
     await plant(daemon);
     assert.deepEqual(await found(daemon, { content: 'two' }), ['a.txt:2', 'b/c.txt:1']);
     assert.deepEqual(await found(daemon, { content: '^o.e$', regex: true }), ['a.txt:1']);
@@ -55,11 +43,11 @@ export const FILE_EXTENSIONS = section('+', 'Extensions for files (docs/extensio
     await refused(found(daemon, { content: '(', regex: true }), Code.InvalidArgument);
     await refused(found(daemon, { path: daemon.at('none') }), Code.NotFound);
   }),
-  'Find: .gitignore on request': offered(async (daemon) => {
+  'Find: .gitignore on request': offered('search', async (daemon) => {
     await plant(daemon);
     assert.deepEqual(await found(daemon, { content: 'two', gitignore: true }), ['a.txt:2']);
   }),
-  'Replace: all or nothing by the count, and a dry run': offered(async (daemon) => {
+  'Replace: all or nothing by the count, and a dry run': offered('search', async (daemon) => {
     await plant(daemon);
     const request = { path: daemon.directory, content: 'two', replacement: '2' };
     await refused(daemon.filesystem.replace({ ...request, expectedCount: 1 }), Code.FailedPrecondition);
@@ -71,7 +59,7 @@ export const FILE_EXTENSIONS = section('+', 'Extensions for files (docs/extensio
     assert.equal(String(await daemon.download(daemon.at('a.txt'))), 'one\n2\n');
     assert.equal(String(await daemon.download(daemon.at('b', 'c.txt'))), '2\nthree\n');
   }),
-  'SetAttributes: mode and time; touch': offered(async (daemon) => {
+  'SetAttributes: mode and time; touch': offered('setAttributes', async (daemon) => {
     const path = daemon.at('file');
     await daemon.upload(path, 'content');
     const modifiedTime = { seconds: 1_000_000_000n };
@@ -81,18 +69,17 @@ export const FILE_EXTENSIONS = section('+', 'Extensions for files (docs/extensio
     assert.equal((await daemon.stat(daemon.at('new'))).size, 0n);
     await refused(daemon.filesystem.setAttributes({ path: daemon.at('none') }), Code.NotFound);
   }),
-  'Link, and Copy of a tree': offered(async (daemon) => {
+  'Link, and Copy of a tree': offered('copy', async (daemon) => {
     await plant(daemon);
     await daemon.filesystem.link({ target: 'c.txt', path: daemon.at('b', 'link') });
     await daemon.filesystem.copy({ source: daemon.at('b'), destination: daemon.at('copy') });
     assert.equal(String(await daemon.download(daemon.at('copy', 'link'))), 'two\nthree\n');
     assert.equal((await daemon.stat(daemon.at('copy', 'link'))).symlinkTarget, daemon.at('copy', 'c.txt'));
   }),
-  'a directory as a zip archive': extension(async (daemon) => {
+  'a directory as a zip archive': offered('zip', async (daemon) => {
     await plant(daemon);
     const query = { path: daemon.directory, format: 'zip' };
     const { status, headers, body } = await daemon.rest('GET', '/files', { query });
-    if (status === 400) throw new NotRun('not offered');
     assert.deepEqual([status, headers['content-type']], [200, 'application/zip']);
     assert.equal(body.subarray(0, 4).toString('latin1'), 'PK\x03\x04');
   }),

@@ -1,22 +1,9 @@
 import { strict as assert } from 'node:assert';
 import { ListScope } from '../../src/gen/process/process_pb.js';
-import { type Check, given, NotRun, section } from './cases.ts';
+import { section } from './cases.ts';
 import { type Daemon, JSON_BODY, jsonOf, refusedRest } from './daemon.ts';
+import { offered } from './offered.ts';
 import { sh } from './running.ts';
-
-/** A case of an extension that `GET /health?verbose` names. */
-const offered = (ability: string, check: Check) =>
-  given('extensions')(async (daemon) => {
-    await requireOffered(daemon, ability);
-    await check(daemon);
-  });
-
-async function requireOffered(daemon: Daemon, ability: string): Promise<void> {
-  const { status, body } = await daemon.rest('GET', '/health', { query: { verbose: '' } });
-  const { abilities = {} } = status === 200 ? JSON.parse(String(body)) : {};
-  const { available = false, reason = null } = abilities[ability] ?? {};
-  if (!available) throw new NotRun(reason === null ? 'not offered' : `not offered: ${reason}`);
-}
 
 const exec = (daemon: Daemon, request: unknown) =>
   daemon.rest('POST', '/exec', { headers: JSON_BODY, body: JSON.stringify(request) });

@@ -13,6 +13,7 @@ import { OUTPUT, STARTS } from './starts.ts';
 import { TRANSPORT } from './transport.ts';
 import { UPLOADS } from './uploads.ts';
 import { WATCHES } from './watches.ts';
+import { WEB_SOCKETS } from './web-sockets.ts';
 
 /** Every case, in the order of the contract. Its section 8 is the host side's, and is not of a daemon. */
 export const SECTIONS: readonly Section[] = [
@@ -34,4 +35,5 @@ export const SECTIONS: readonly Section[] = [
   EXTENSIONS,
   OFFERED_EXTENSIONS,
   FILE_EXTENSIONS,
+  WEB_SOCKETS,
 ];

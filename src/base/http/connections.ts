@@ -84,6 +84,12 @@ export class Connections {
     );
   }
 
+  /** Returns whether a connection is open, and no request of it is being served or waits. */
+  isIdle(socket: Socket): boolean {
+    const connection = this.#open.get(socket);
+    return connection !== undefined && connection.current === null && connection.waiting.length === 0;
+  }
+
   /** Marks a connection as upgraded: it counts as in use until it is closed. */
   keep(socket: Socket): void {
     const connection = this.#open.get(socket);

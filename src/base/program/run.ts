@@ -16,19 +16,18 @@ export function configOrPrint<Config>(invocation: Invocation<Config>): Config | 
 }
 
 /**
- * Explains an error of listen(2): `unavailable` when the port is taken, `invalid_argument` for an unusable address. `holder`
- * returns the program that has the port, or null if that is unknown.
+ * Explains an error of listen(2): `unavailable` when the port is taken, `invalid_argument` for an unusable address. `holder` is
+ * the program that has the port; null: it is not known.
  */
 export function listenError(
   error: unknown,
   host: string,
   port: number,
-  holder: () => string | null = () => null,
+  holder: string | null = null,
 ): unknown {
   const text = `cannot listen on ${host} port ${port}`;
   if (isSystemError(error, 'EADDRINUSE')) {
-    const who = holder();
-    const taken = who === null ? 'the port is taken' : `the port is taken by ${who}`;
+    const taken = holder === null ? 'the port is taken' : `the port is taken by ${holder}`;
     return new EnvdError('unavailable', `${text}: ${taken}`, { cause: error });
   }
   if (isSystemError(error, 'EACCES', 'EADDRNOTAVAIL', 'EAFNOSUPPORT', 'ENOTFOUND', 'EAI_AGAIN', 'EINVAL'))

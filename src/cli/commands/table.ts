@@ -3,15 +3,19 @@ import { mkdirCommand, mvCommand, rmCommand, statCommand } from './files/change.
 import { cpCommand } from './files/copy.ts';
 import { editCommand } from './files/edit.ts';
 import { lsCommand } from './files/ls.ts';
+import { findCommand, grepCommand, replaceCommand } from './files/search.ts';
 import { syncCommand } from './files/sync.ts';
 import { watchCommand } from './files/watch.ts';
-import { metricsCommand, portsCommand, upgradeCommand } from './platform/guest.ts';
+import { metricsCommand, upgradeCommand } from './platform/guest.ts';
 import { initCommand } from './platform/init.ts';
 import { collapseCommand, freezeCommand, pauseTestCommand, thawCommand } from './platform/pause.ts';
+import { forwardCommand } from './ports/forward.ts';
+import { portsCommand } from './ports/ports.ts';
 import { attachCommand, killCommand, logsCommand, waitCommand } from './process/attach.ts';
 import { psCommand } from './process/ps.ts';
 import { runCommand } from './process/run.ts';
 import { shellCommand } from './process/shell.ts';
+import { topCommand } from './process/top.ts';
 import { addContext, listContexts, removeContext, useContext } from './reach/context.ts';
 import { doctorCommand } from './reach/doctor.ts';
 import { healthCommand, versionCommand } from './reach/health.ts';
@@ -27,10 +31,11 @@ import type { CommandSpec } from './spec/command.ts';
 
 /** The commands in the order of the help. The parser, the completions and the manual use this table. */
 export const COMMANDS: readonly CommandSpec[] = [
-  ...[runCommand, shellCommand, psCommand, attachCommand, logsCommand, waitCommand, killCommand],
+  ...[runCommand, shellCommand, psCommand, topCommand, attachCommand, logsCommand, waitCommand, killCommand],
   ...[lsCommand, catCommand, cpCommand, syncCommand, rmCommand, mvCommand, mkdirCommand, statCommand],
-  ...[editCommand, watchCommand],
-  ...[healthCommand, doctorCommand, versionCommand, metricsCommand, portsCommand],
+  ...[editCommand, watchCommand, findCommand, grepCommand, replaceCommand],
+  ...[portsCommand, forwardCommand],
+  ...[healthCommand, doctorCommand, versionCommand, metricsCommand],
   ...[initCommand, freezeCommand, thawCommand, collapseCommand, pauseTestCommand, upgradeCommand],
   ...[
     listSandboxesCommand,

@@ -1,6 +1,7 @@
 import type { FastifyInstance } from 'fastify';
 import type { Rpc } from './connect/rpc.ts';
 import type { Listing } from './rpc/process.ts';
+import type { WebSocketRoute } from './websocket/upgrades.ts';
 
 /** What an extension adds to the server. The core knows none of them: `wiring/extensions.ts` lists them. */
 export interface Extension {
@@ -8,4 +9,5 @@ export interface Extension {
   addRoutes?(app: FastifyInstance): void;
   readonly rpcs?: readonly Rpc[];
   readonly listing?: Listing;
+  readonly webSockets?: readonly WebSocketRoute[];
 }

@@ -1,4 +1,5 @@
 import { createServer, type RequestListener, type Server } from 'node:http';
+import type { Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import Fastify, { type FastifyBaseLogger, type FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
@@ -13,6 +14,7 @@ import { sendError } from './admission/errors.ts';
 import { disableBodyParsing } from './admission/requests.ts';
 import { upgradeRoutes } from './rest/upgrade.ts';
 import { type AppOptions, type AppServices, registerRoutes } from './routes.ts';
+import { Upgrades } from './websocket/upgrades.ts';
 
 /** An idle connection is closed after this time. A proxy in front closes it after 620 s, so that the proxy is always first. */
 const KEEP_ALIVE_MS = 640_000;
@@ -46,10 +48,13 @@ export class App {
     const limits = { shutdown: new AbortRelay(shutdown), requests, unread };
     const tally = new CallTally();
     const calls = new CallLog(logger, limits, tally, services.downloads);
-    this.#fastify = createFastify(logger, connections);
+    const webSockets = options.extensions.flatMap((extension) => extension.webSockets ?? []);
+    const upgrades = new Upgrades(webSockets, services.guest, calls, options);
+    this.#fastify = createFastify(logger, connections, upgrades);
     this.server = this.#fastify.server;
     admitRequests(this.#fastify, calls, services.guest);
     shapeErrors(this.#fastify);
+    upgrades.register(this.#fastify);
     registerRoutes(this.#fastify, services, options, tally, limits);
   }
 
@@ -82,7 +87,7 @@ export class App {
   }
 }
 
-function createFastify(logger: Logger, connections: Connections): FastifyInstance {
+function createFastify(logger: Logger, connections: Connections, upgrades: Upgrades): FastifyInstance {
   // `CallLog` writes a line for each request, so Fastify's own lines are suppressed.
   const level = logger.isLevelEnabled('warn') ? 'warn' : logger.level;
   const loggerInstance: FastifyBaseLogger = logger.child({}, { level });
@@ -96,8 +101,9 @@ function createFastify(logger: Logger, connections: Connections): FastifyInstanc
     // `Connections` answers unreadable requests.
     clientErrorHandler: () => {},
     serverFactory: (serve) => {
-      const server = createServer(SERVER_OPTIONS);
+      const server = createServer({ ...SERVER_OPTIONS, shouldUpgradeCallback: upgrades.accepts });
       connections.attach(server, serve as RequestListener);
+      server.on('upgrade', (request, socket, head) => upgrades.serve(request, socket as Socket, head));
       return server;
     },
   });
@@ -106,6 +112,15 @@ function createFastify(logger: Logger, connections: Connections): FastifyInstanc
 }
 
 function shapeErrors(app: FastifyInstance): void {
+  const withParameters: { readonly methods: readonly string[]; readonly form: RegExp }[] = [];
+  app.addHook('onRoute', ({ url, method }) => {
+    if (!url.includes(':')) return;
+    const form = new RegExp(`^${url.replaceAll(/:\w+/g, '[^/]+')}$`);
+    withParameters.push({ methods: [method].flat(), form });
+  });
+  const allows = (method: string, path: string) =>
+    app.hasRoute({ method, url: path }) ||
+    withParameters.some(({ methods, form }) => methods.includes(method) && form.test(path));
   app.setErrorHandler((error, request, reply) => {
     request.call.failure = error;
     return sendError(reply, error);
@@ -113,7 +128,7 @@ function shapeErrors(app: FastifyInstance): void {
   app.setNotFoundHandler((request, reply) => {
     const { method, url } = request;
     const [path = ''] = url.split('?', 1);
-    const allowed = METHODS.filter((known) => app.hasRoute({ method: known, url: path })).join(', ');
+    const allowed = METHODS.filter((known) => allows(known, path)).join(', ');
     if (allowed === '') {
       return sendError(reply, new EnvdError('not_found', `no such operation: ${method} ${path}`));
     }

@@ -67,11 +67,12 @@ export function composeDaemon(
   const shutdown = new AbortController();
   const stopping = new AbortController();
   const ground = createGround(config, log, inherited);
-  const services = createServices(config, log, portOf(listener), inherited, ground);
+  const port = portOf(listener);
+  const services = createServices(config, log, port, inherited, ground);
   const { processes, gate, watcher, lock, collector } = services;
   const app = new App(services, {
     ...ground.bounds,
-    extensions: createExtensions(services, ground.bounds),
+    extensions: createExtensions(services, ground.bounds, port),
     version: config.version,
     logger,
     log,

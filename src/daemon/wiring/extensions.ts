@@ -3,8 +3,10 @@ import { createAttributes } from '../extensions/attributes/attributes.ts';
 import { createCopy } from '../extensions/copy/copy.ts';
 import { execExtension } from '../extensions/exec/exec.ts';
 import { NDJSON } from '../extensions/ndjson/ndjson.ts';
+import { portsExtension } from '../extensions/ports/ports.ts';
 import { createSearch } from '../extensions/search/search.ts';
 import { stopExtension } from '../extensions/stop/stop.ts';
+import { terminalExtension } from '../extensions/terminal/terminal.ts';
 import { pressureObstacle } from '../extensions/usage/pressure.ts';
 import { usageExtension } from '../extensions/usage/usage.ts';
 import { createZip } from '../extensions/zip/zip.ts';
@@ -42,15 +44,19 @@ interface ExtendedBounds {
 /** Formats of streams besides Connect's. */
 export const STREAM_FORMATS: readonly OfferedFormat[] = [NDJSON];
 
+/** `ownPort` is the daemon's. */
 export function createExtensions(
   services: ExtendedServices,
   { streams, places }: ExtendedBounds,
+  ownPort: number,
 ): Extension[] {
   const { processes, guest, entries } = services;
   return [
     execExtension(processes, guest, places),
     usageExtension({ ...entries, processes }, places),
     stopExtension(processes),
+    terminalExtension(processes, guest),
+    portsExtension(entries.users, ownPort, places),
     createSearch({ ...services, streams }),
     createZip(services),
     createAttributes(services),
@@ -61,5 +67,13 @@ export function createExtensions(
 /** By the name of each extension, why this guest cannot have it, or null: what `/health?verbose` tells. */
 export function extensionObstacles({ obstacle }: CgroupAbilities): Record<string, string | null> {
   const processes = { exec: null, ndjson: null, usage: null, pressure: pressureObstacle(), stop: obstacle };
-  return { ...processes, search: null, zip: null, setAttributes: null, copy: null };
+  return {
+    ...processes,
+    terminal: null,
+    ports: null,
+    search: null,
+    zip: null,
+    setAttributes: null,
+    copy: null,
+  };
 }

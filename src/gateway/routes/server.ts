@@ -3,6 +3,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { Socket } from 'node:net';
 import { hostFault } from '../../base/http/client-errors.ts';
 import { Connections, expectsContinue } from '../../base/http/connections.ts';
+import { isWebSocket } from '../../base/http/websocket.ts';
 import { type RefusalAnswer, refuse } from './answers.ts';
 import { requestFrom, upgradeFrom } from './downstream.ts';
 import { Drain } from './drain.ts';
@@ -126,13 +127,4 @@ export class Front {
     this.server.closeAllConnections();
     await closed;
   }
-}
-
-/**
- * Returns whether a request asks for a WebSocket, which has no body. Node ignores other upgrades, as RFC 9110 (section 7.8)
- * allows.
- */
-function isWebSocket({ method, headers }: IncomingMessage): boolean {
-  const { upgrade, 'content-length': length = '0', 'transfer-encoding': coding } = headers;
-  return method === 'GET' && upgrade?.toLowerCase() === 'websocket' && length === '0' && coding === undefined;
 }

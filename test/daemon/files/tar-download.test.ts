@@ -154,7 +154,7 @@ describe('refusals', () => {
   test.each([
     ['a file', 'file', { format: 'tar' }, 400, "path is not a directory: '%s'"],
     ['a missing directory', 'missing', { format: 'tar' }, 404, "path not found: '%s'"],
-    ['another format', '', { format: 'rar' }, 400, "format must be one of tar, tar.gz, not 'rar'"],
+    ['another format', '', { format: 'rar' }, 400, "format must be one of tar, tar.gz, zip, not 'rar'"],
   ])('%s', async (_, name, query, code, message) => {
     writeFileSync(at('from/file'), '');
     const answer = await download(at('from', name), query);

@@ -4,18 +4,6 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import type { Shape } from '../../../src/base/shape.ts';
-import { EXEC_REQUEST } from '../../../src/daemon/extensions/exec/exec-request.ts';
-import { STOP_REQUEST } from '../../../src/daemon/extensions/stop/stop-request.ts';
-import { METRICS_QUERY, METRICS_STREAM_QUERY } from '../../../src/daemon/extensions/usage/metrics-queries.ts';
-import { ZIP_DOWNLOAD_QUERY } from '../../../src/daemon/extensions/zip/zip-query.ts';
-import {
-  COMPOSE_REQUEST,
-  FREEZE_QUERY,
-  HEALTH_QUERY,
-  UPLOAD_QUERY,
-} from '../../../src/daemon/http/json/queries.ts';
-import { INIT_REQUEST } from '../../../src/daemon/services/init/init-request.ts';
 import {
   type Operation,
   type Parameter,
@@ -23,6 +11,7 @@ import {
   type Schema,
   violation,
 } from '../../support/code/openapi.ts';
+import { READ } from '../../support/code/openapi-shapes.ts';
 import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
 
 /* The document and the routes tell the same: operations, parameters, statuses, and the shape of each answer. */
@@ -79,21 +68,6 @@ test('every method of the document is served, and no other', async () => {
     }
   }
 });
-
-/** The shapes by which routes read their queries and JSON bodies. */
-const READ: Readonly<Record<string, { readonly query?: Shape<unknown>; readonly body?: Shape<unknown> }>> = {
-  getHealth: { query: HEALTH_QUERY },
-  getMetrics: { query: METRICS_QUERY },
-  followMetrics: { query: METRICS_STREAM_QUERY },
-  exec: { body: EXEC_REQUEST },
-  stopProcess: { body: STOP_REQUEST },
-  init: { body: INIT_REQUEST },
-  downloadFile: { query: ZIP_DOWNLOAD_QUERY },
-  describeFile: { query: ZIP_DOWNLOAD_QUERY },
-  uploadFiles: { query: UPLOAD_QUERY },
-  composeFiles: { body: COMPOSE_REQUEST },
-  freeze: { query: FREEZE_QUERY },
-};
 
 /** Without what is only for readers. */
 function bare(schema: Schema): Schema {
@@ -163,6 +137,12 @@ const EXAMPLES: Readonly<Record<string, readonly Example[]>> = {
   ],
   getEnvs: [[200, '/envs']],
   getPorts: [[200, '/ports']],
+  waitForPort: [
+    [400, '/ports/0/wait'],
+    [504, '/ports/1/wait?timeoutMs=1'],
+  ],
+  openTunnel: [[426, '/ports/1/tunnel']],
+  openTerminal: [[426, '/terminal']],
   init: [
     [204, '/init', JSON_BODY({})],
     [400, '/init', JSON_BODY(5)],
@@ -211,6 +191,11 @@ const EXAMPLES: Readonly<Record<string, readonly Example[]>> = {
 const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   'test/attack/daemon/bodies.test.ts': ['init 408', 'composeFiles 408'],
   'test/daemon/extensions/usage.test.ts': ['followMetrics 200'],
+  'test/daemon/extensions/ports.test.ts': ['followPorts 200', 'waitForPort 200'],
+  'test/attack/extensions/websockets.test.ts': [
+    ...['openTunnel 101', 'openTunnel 400', 'openTunnel 429'],
+    ...['openTerminal 101', 'openTerminal 400', 'openTerminal 429'],
+  ],
   'test/daemon/extensions/stop.test.ts': ['stopProcess 200', 'stopProcess 412'],
   'test/attack/extensions/exec.test.ts': ['exec 413', 'exec 429', 'exec 503'],
   'test/attack/files/hung-mounts.test.ts': [
@@ -239,6 +224,8 @@ const NOT_SHOWN = [
   ...['init 429', 'uploadFiles 429', 'composeFiles 429', 'uploadFiles 409', 'composeFiles 409'],
   ...['followMetrics 429', 'stopProcess 429', 'stopProcess 408', 'stopProcess 503', 'stopProcess 504'],
   ...['exec 403', 'exec 504'],
+  // The kernels of the tests tell which sockets listen.
+  ...['followPorts 412', 'followPorts 429', 'waitForPort 412', 'waitForPort 429'],
 ];
 
 test('every status of the document is shown, and what is shown is in the document', async () => {
@@ -452,17 +439,17 @@ async function wrongIn(operation: Operation, response: Response): Promise<string
   return type === 'application/json' ? violation(schema, JSON.parse(body)) : null;
 }
 
-// Not `upgrade`, which would replace the daemon, and `followMetrics`, which has no end: they have tests of their own.
+// Not `upgrade`, which would replace the daemon, and what has no end or waits: they have tests of their own.
 const FUZZED = [
   ...['getHealth', 'getMetrics', 'getEnvs', 'getPorts', 'init', 'exec', 'stopProcess', 'composeFiles'],
-  ...['downloadFile', 'describeFile', 'uploadFiles'],
+  ...['downloadFile', 'describeFile', 'uploadFiles', 'openTerminal', 'openTunnel'],
   ...['freeze', 'unfreeze', 'collapse', 'freezeFilesystem', 'thawFilesystem'],
 ];
 
 describe(`${RUNS} requests by the document (ENVD_FUZZ_RUNS) are answered as it tells`, () => {
   test('all operations are listed here', () => {
     expect(sorted(operations.map(({ operationId }) => operationId))).toEqual(
-      sorted([...FUZZED, 'upgrade', 'followMetrics']),
+      sorted([...FUZZED, 'upgrade', 'followMetrics', 'followPorts', 'waitForPort']),
     );
   });
 

@@ -40,48 +40,6 @@ async function untilReplaced(connection: Connection, since: string | null): Prom
   throw new Failure('timeout', 'the new daemon does not answer: its log says why');
 }
 
-export const portsCommand = defineCommand<object>({
-  name: 'ports',
-  summary: "List the localhost ports that are reachable at the guest's address",
-  arguments: [],
-  options: [],
-  json: '{"address","ports":[{"port","target","connections"}]}',
-  async run(call) {
-    const connection = await call.connection();
-    const { address, ports } = portsIn(await connection.http.json({ path: '/ports' }));
-    await call.output.result({ address, ports }, async () => {
-      if (address === null) return call.output.note('nothing is forwarded in this guest');
-      await call.output.table(
-        [
-          { title: 'PORT', align: 'right' },
-          { title: 'AT' },
-          { title: 'LISTENS ON' },
-          { title: 'CONNECTIONS', align: 'right' },
-        ],
-        ports.map(({ port, target, connections }) => [
-          String(port),
-          `${address}:${port}`,
-          target,
-          String(connections),
-        ]),
-      );
-    });
-    return 0;
-  },
-});
-
-/** Returns the ports in an answer, without members of an unexpected form. */
-function portsIn(value: unknown) {
-  const { address, ports } = (value ?? {}) as { address?: unknown; ports?: unknown };
-  const known = (Array.isArray(ports) ? ports : []).flatMap((each: Record<string, unknown> | null) => {
-    const { port, target, connections } = each ?? {};
-    return typeof port === 'number'
-      ? [{ port, target: String(target), connections: Number(connections) || 0 }]
-      : [];
-  });
-  return { address: typeof address === 'string' ? address : null, ports: known };
-}
-
 interface MetricsOptions {
   readonly watch?: boolean;
   readonly interval?: number;

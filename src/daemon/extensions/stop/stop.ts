@@ -1,11 +1,11 @@
 import type { FastifyInstance } from 'fastify';
 import { Allowance } from '../../../base/allowance.ts';
-import { EnvdError, HttpError } from '../../../base/errors.ts';
+import { EnvdError } from '../../../base/errors.ts';
 import { monotonicMs } from '../../../base/monotonic.ts';
-import { ignoreBody, ignoreContentType } from '../../http/admission/requests.ts';
+import { ignoreContentType } from '../../http/admission/requests.ts';
 import type { Extension } from '../../http/extension.ts';
 import { JsonBodies } from '../../http/json/json-bodies.ts';
-import type { Selector } from '../../services/process/lifecycle/known.ts';
+import { selectorIn } from '../../services/process/lifecycle/known.ts';
 import type { ProcessTable } from '../../services/process/table.ts';
 import { stopProcess } from './stop-process.ts';
 import { STOP_REQUEST } from './stop-request.ts';
@@ -47,19 +47,4 @@ function stopRoutes(app: FastifyInstance, processes: ProcessTable): void {
       places.release(1);
     }
   });
-  // This route answers other methods, because the core does so only for paths without parameters.
-  app.route({
-    method: ['GET', 'PUT', 'PATCH', 'DELETE'],
-    url: PATH,
-    onRequest: ignoreBody,
-    handler: (request, reply) => {
-      reply.header('allow', 'POST');
-      throw new HttpError(405, `method ${request.method} is not allowed for ${PATH}: use POST`);
-    },
-  });
-}
-
-/** A name with digits alone is a pid, and any other name a tag. */
-function selectorIn(name: string): Selector {
-  return /^\d{1,10}$/.test(name) ? { pid: Number(name) } : { tag: name };
 }

@@ -1,14 +1,9 @@
-import type { ServerResponse } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { Negotiator } from 'negotiator';
-import { onAbort } from '../../../base/abort.ts';
 import type { StreamPlaces } from '../../http/connect/stream-places.ts';
+import { LineStream } from '../../http/json/line-stream.ts';
 import { MetricsReader } from '../../services/guest/metrics.ts';
 import { METRICS_QUERY, METRICS_STREAM_QUERY } from './metrics-queries.ts';
 import { readPressure } from './pressure.ts';
-
-const NDJSON = 'application/x-ndjson';
-const EVENTS = 'text/event-stream';
 
 /** Adds the pressure to the JSON of `GET /metrics?pressure=true`. Must be called before that route is added. */
 export function addPressure(app: FastifyInstance): void {
@@ -24,45 +19,20 @@ export function addPressure(app: FastifyInstance): void {
 const isObject = (value: unknown): value is object => typeof value === 'object' && value !== null;
 
 /**
- * Adds `GET /metrics/stream`. It sends the figures of the guest with the pressure after each interval, as one JSON object on
- * each line, or as events for a page (`Accept: text/event-stream`). A client that does not read misses some. A stream takes a
- * place of a stream.
+ * Adds `GET /metrics/stream`. It sends the figures of the guest with the pressure after each interval. A client that does not
+ * read misses some.
  */
 export function metricsStreamRoutes(app: FastifyInstance, places: StreamPlaces): void {
   const tickers = new Tickers();
   app.get('/metrics/stream', (request, reply) => {
     const { interval: seconds } = METRICS_STREAM_QUERY.read(request.query, '');
-    const { call } = request;
-    const type = new Negotiator({ headers: { accept: request.headers.accept } }).mediaTypes([
-      NDJSON,
-      EVENTS,
-    ])[0];
-    const isEvents = type === EVENTS;
-    reply.headers({
-      'content-type': isEvents ? EVENTS : NDJSON,
-      vary: 'Accept',
-      'x-content-type-options': 'nosniff',
-    });
-    if (request.method === 'HEAD') return reply.send();
-    places.take(reply.raw);
-    reply.hijack();
-    const response = reply.raw;
-    response.writeHead(200, reply.getHeaders() as Record<string, string>).flushHeaders();
-    const leave = tickers.join(seconds, (json) =>
-      write(response, isEvents ? `data: ${json}\n\n` : `${json}\n`),
-    );
-    response.once('close', leave);
-    onAbort(call.signal, () => response.end());
+    const stream = LineStream.begin(request, reply, places);
+    stream?.onClose(tickers.join(seconds, (json) => stream.isIdle && stream.send([json])));
     return reply;
   });
 }
 
-/** Writes a line, unless the client has not taken the last one. */
-function write(response: ServerResponse, line: string): void {
-  if (response.writableLength === 0 && !response.writableEnded) response.write(line);
-}
-
-type Listener = (json: string) => void;
+type Listener = (json: string) => unknown;
 
 /** Reads the figures once after each interval for all its followers. */
 class Tickers {

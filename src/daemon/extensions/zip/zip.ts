@@ -3,6 +3,7 @@ import { pipeline } from 'node:stream';
 import zlib from 'node:zlib';
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from 'fastify';
 import type { Extension } from '../../http/extension.ts';
+import { FORMATS } from '../../http/json/queries.ts';
 import { breakOff } from '../../http/rest/files/archive-response.ts';
 import { sendStream } from '../../http/rest/files/body-writer.ts';
 import { dispositionOf, requireCoding } from '../../http/rest/files/content-headers.ts';
@@ -52,13 +53,14 @@ class ZipArchives {
     this.#files = files;
   }
 
-  /** Serves the requests for this format, and leaves all others to the route. */
+  /** Serves the requests for this format, refuses unknown ones, and leaves the others to the route. */
   addTo(route: RouteOptions): void {
     const { handler } = route;
     const send = (request: FastifyRequest, reply: FastifyReply) => this.#send(request, reply);
     route.handler = function (request, reply) {
       const { format } = request.query as Readonly<Record<string, unknown>>;
-      return format === 'zip' ? send(request, reply) : handler.call(this, request, reply);
+      const isOthers = !format || FORMATS.some((known) => known === format);
+      return isOthers ? handler.call(this, request, reply) : send(request, reply);
     };
   }
 

@@ -1,10 +1,11 @@
 // Every request, REST or RPC, with a known route or without, passes these steps before its body is read.
+import type { IncomingMessage } from 'node:http';
 import cors from '@fastify/cors';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../../base/errors.ts';
 import { hostFault } from '../../../base/http/client-errors.ts';
 import type { Guest } from '../../services/guest/guest.ts';
-import { requireAccessToken } from './auth.ts';
+import { hasAccess, requireAccessToken } from './auth.ts';
 import type { CallLog } from './call-log.ts';
 import { beginCall } from './requests.ts';
 
@@ -40,6 +41,11 @@ export function admitRequests(app: FastifyInstance, calls: CallLog, guest: Guest
   app.addHook('onRequest', requireAccessToken(guest));
 }
 
+/** Returns whether a request passes the same steps as an upgrade, which needs the access token. */
+export function admitsUpgrade(request: IncomingMessage, guest: Guest): boolean {
+  return hostFault(request) === null && codingFault(request) === null && hasAccess(request.headers, guest);
+}
+
 type Done = (error?: Error) => void;
 
 /** Downloads replace the header (download-plan.ts): browsers may keep files, and ask each time whether they are current. */
@@ -56,7 +62,11 @@ function requireHost(request: FastifyRequest, reply: FastifyReply, done: Done): 
 
 /** Refuses other transfer codings, because Node would pass such a body on undecoded. Source: RFC 9112, section 6.1. */
 function requireChunks(request: FastifyRequest, _reply: FastifyReply, done: Done): void {
-  const coding = request.headers['transfer-encoding']?.toLowerCase() ?? 'chunked';
-  if (coding === 'chunked') done();
-  else done(new EnvdError('unimplemented', `transfer coding '${coding}' is not supported: use chunked`));
+  const fault = codingFault(request.raw);
+  done(fault === null ? undefined : new EnvdError('unimplemented', fault));
+}
+
+function codingFault({ headers }: IncomingMessage): string | null {
+  const coding = headers['transfer-encoding']?.toLowerCase() ?? 'chunked';
+  return coding === 'chunked' ? null : `transfer coding '${coding}' is not supported: use chunked`;
 }

@@ -11,6 +11,8 @@ export const UNAUTHORIZED =
 /** A refused client may send so much more: it can then read the response before the connection is closed. */
 export const LINGER = { milliseconds: 5000, bytes: 16 * 1024 * 1024 };
 
+const TOKEN_PROTOCOL = /(?:^|,)[ \t]*envd\.token\.([\w-]+)[ \t]*(?:,|$)/;
+
 /** These operations need no token here. `/init` and file transfers check tokens and signatures themselves. */
 const EXEMPT = new Set([
   'GET /health',
@@ -32,9 +34,19 @@ export function requireAccessToken(guest: Guest): onRequestHookHandler {
 }
 
 /** Returns whether a request has the access token, or needs none. */
-export function hasAccess({ 'x-access-token': shown }: IncomingHttpHeaders, guest: Guest): boolean {
+export function hasAccess(headers: IncomingHttpHeaders, guest: Guest): boolean {
   if (guest.accessToken === null) return guest.isOpen;
+  const shown = headers['x-access-token'] ?? tokenInProtocols(headers['sec-websocket-protocol']);
   return typeof shown === 'string' && isInHeader(guest.accessToken, shown);
+}
+
+/**
+ * Returns the token among the subprotocols of a WebSocket, where it has this prefix and is in base64url. Pages in browsers can set
+ * no header of a WebSocket, and a URL is logged by proxies. Source: RFC 6455, section 11.3.4.
+ */
+function tokenInProtocols(protocols = ''): string | undefined {
+  const [, token] = TOKEN_PROTOCOL.exec(protocols) ?? [];
+  return token === undefined ? undefined : Buffer.from(token, 'base64url').toString();
 }
 
 function isExempt({ method, routeOptions }: FastifyRequest): boolean {

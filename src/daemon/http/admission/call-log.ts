@@ -49,7 +49,9 @@ export class CallLog {
 
   readonly #end = (call: CallScope): void => {
     const { operation, request, response, failure, rpcCode } = call;
-    const { statusCode: status, writableFinished: completed } = response;
+    const { statusCode: status } = response;
+    // The response of an upgraded request is its connection.
+    const completed = response.writableFinished || call.isUpgraded;
     const milliseconds = monotonicMs() - call.started;
     if (operation === DOWNLOAD && status < 300) {
       this.#downloads.count++;

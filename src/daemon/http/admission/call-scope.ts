@@ -43,6 +43,8 @@ export class CallScope implements Kept, AbortListener {
   readonly #sentBefore: number;
   /** Whether the caller has the access token, or needs none. */
   isTrusted = false;
+  /** Whether the connection of the request carries another protocol now. */
+  isUpgraded = false;
   /** The error that ended the operation. */
   failure: unknown = undefined;
   /** The Connect code of the error that ended an RPC. */

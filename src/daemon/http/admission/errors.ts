@@ -22,11 +22,16 @@ import type { CallScope } from './call-scope.ts';
 /** These headers describe the body that cannot be sent. */
 const OF_THE_BODY = ['content-encoding', 'content-disposition', 'etag', 'last-modified', 'accept-ranges'];
 
-/** Responds with an error in the shape of REST. */
-export function sendError(reply: FastifyReply, error: unknown): FastifyReply {
+/** Returns the HTTP status of an error, and its text. */
+export function statusOf(error: unknown): { readonly code: number; readonly message: string } {
   const message = messageOf(error);
   const exhaustion = exhaustionOf(error);
-  const code = httpStatusOf(exhaustion ? new EnvdError(exhaustion, message) : error);
+  return { code: httpStatusOf(exhaustion ? new EnvdError(exhaustion, message) : error), message };
+}
+
+/** Responds with an error in the shape of REST. */
+export function sendError(reply: FastifyReply, error: unknown): FastifyReply {
+  const { code, message } = statusOf(error);
   for (const name of OF_THE_BODY) reply.removeHeader(name);
   return reply.code(code).headers(ERROR_HEADERS).send(errorBody(code, message));
 }

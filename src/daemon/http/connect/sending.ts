@@ -1,4 +1,3 @@
-import type { ServerResponse } from 'node:http';
 import type { EnvdError } from '../../../base/errors.ts';
 import { monotonicMs } from '../../../base/monotonic.ts';
 import type { Kept, Unread } from '../../../base/unread.ts';
@@ -6,18 +5,26 @@ import type { Kept, Unread } from '../../../base/unread.ts';
 /** A client that takes nothing for twice this time has stalled. */
 const QUIET_MS = 2500;
 
+/** A response, or the connection of a WebSocket. */
+interface Destination {
+  once(event: 'close', listener: () => void): unknown;
+  on(event: 'timeout', listener: () => void): unknown;
+  setTimeout(milliseconds: number): unknown;
+  destroy(): unknown;
+}
+
 /**
  * Counts bytes that a response has written and the kernel has not taken, until the response is closed. Dropping them destroys the
  * connection, because written bytes cannot be taken back.
  */
 export class Sending implements Kept {
-  readonly #response: ServerResponse;
+  readonly #response: Destination;
   readonly #unread: Unread;
   #isCounted = false;
   #isWaiting = false;
   #dropped: EnvdError | null = null;
 
-  constructor(response: ServerResponse, unread: Unread) {
+  constructor(response: Destination, unread: Unread) {
     this.#response = response;
     this.#unread = unread;
   }

@@ -15,6 +15,11 @@ export type Selector = { readonly pid: number } | { readonly tag: string };
 
 type AnyProcess = ManagedProcess | EndedProcess;
 
+/** Reads the name of a process in a URL: digits alone are a pid, other text is a tag. */
+export function selectorIn(name: string): Selector {
+  return /^\d{1,10}$/.test(name) ? { pid: Number(name) } : { tag: name };
+}
+
 /** Finds the processes that clients can name, by their pids and by the ids of their starts. */
 export class KnownProcesses {
   readonly #running = new Map<number, ManagedProcess>();

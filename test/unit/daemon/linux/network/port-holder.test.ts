@@ -16,16 +16,16 @@ test.each(['127.0.0.1', '::1'])(
     await once(server, 'listening');
     const { port } = server.address() as AddressInfo;
     const me = new RegExp(`^user ${uid}, process ${process.pid} '.+'$`);
-    expect(holderOf(port)).toMatch(me);
+    expect(await holderOf(port)).toMatch(me);
     const client = connect(port, host);
     onTestFinished(() => void client.destroy());
     await once(client, 'connect');
-    expect(holderOf(client.localPort ?? 0)).toMatch(me);
+    expect(await holderOf(client.localPort ?? 0)).toMatch(me);
   },
 );
 
-test('nobody has a port that is free', () => {
-  expect(holderOf(1)).toBe(null);
+test('nobody has a port that is free', async () => {
+  expect(await holderOf(1)).toBe(null);
 });
 
 const HEAD =
@@ -36,7 +36,7 @@ const line = (port: string, inode: number) =>
 test.each([
   ['of another pid namespace', [], 'user 1000'],
   ['with a long command of odd bytes', ['7'], `user 1000, process 7 'evil \\?${'x'.repeat(94)}'`],
-])('a holder %s', (_kind, pids, expected) => {
+])('a holder %s', async (_kind, pids, expected) => {
   const proc = scratch();
   mkdirSync(join(proc, 'net'));
   writeFileSync(join(proc, 'net/tcp'), [HEAD, line('C340', 5), line('C33F', 6), ''].join('\n'));
@@ -45,5 +45,5 @@ test.each([
     symlinkSync('socket:[6]', join(proc, pid, 'fd/3'));
     writeFileSync(join(proc, pid, 'cmdline'), `evil\0\x1b${'x'.repeat(1000)}\0`);
   }
-  expect(holderOf(0xc33f, proc)).toMatch(new RegExp(`^${expected}$`));
+  expect(await holderOf(0xc33f, proc)).toMatch(new RegExp(`^${expected}$`));
 });

@@ -1,0 +1,113 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import { ListScope, type ProcessInfo } from '../../../gen/process/process_pb.js';
+import type { Connection } from '../../connection/connection.ts';
+import { Failure } from '../../output/failure.ts';
+import { formatBytes } from '../../output/formats.ts';
+import { defineCommand } from '../spec/command.ts';
+import { parseDuration } from '../spec/parsers.ts';
+
+interface TopOptions {
+  readonly all?: boolean;
+  readonly watch?: boolean;
+  readonly interval?: number;
+}
+
+const DEFAULT_INTERVAL_MS = 1000;
+/** The most processes that are shown. */
+const MOST_ROWS = 20;
+const CLEAR = '\x1b[H\x1b[2J';
+
+export const topCommand = defineCommand<TopOptions>({
+  name: 'top',
+  summary: 'Show what processes use of CPU and memory',
+  details: [
+    'Looks twice, and shows the share of one core between, of each process with everything below it.',
+  ],
+  arguments: [],
+  options: [
+    { flags: '-a, --all', help: 'every process of the guest, each alone' },
+    { flags: '-w, --watch', help: 'go on' },
+    { flags: '--interval <time>', help: 'between two looks; default: 1s', parse: parseDuration },
+  ],
+  json: 'one line per look: {"processes":[{"pid","tag","user","cpuPercent","memoryBytes","tasks","cmd","args"}]}',
+  async run(call, { all = false, watch = false, interval = DEFAULT_INTERVAL_MS }) {
+    const connection = await call.connection();
+    let before = await look(connection, all);
+    do {
+      await delay(interval);
+      const now = await look(connection, all);
+      const shown = sharesOf(before, now);
+      before = now;
+      await call.output.result({ processes: shown }, async () => {
+        if (watch && call.output.isTerminal) await call.output.raw(Buffer.from(CLEAR));
+        await call.output.table(
+          [
+            { title: 'PID', align: 'right' },
+            { title: 'CPU %', align: 'right' },
+            { title: 'MEMORY', align: 'right' },
+            { title: 'TASKS', align: 'right' },
+            { title: 'TAG' },
+            { title: 'COMMAND' },
+          ],
+          shown
+            .slice(0, MOST_ROWS)
+            .map(({ pid, tag, cpuPercent, memoryBytes, tasks, cmd, args }) => [
+              String(pid),
+              cpuPercent.toFixed(1),
+              memoryBytes === null ? '-' : formatBytes(memoryBytes),
+              tasks === null ? '-' : String(tasks),
+              { style: 'cyan', text: tag ?? '-' },
+              [cmd, ...args].join(' '),
+            ]),
+        );
+      });
+    } while (watch);
+    return 0;
+  },
+});
+
+interface Look {
+  /** In milliseconds. */
+  readonly at: number;
+  readonly processes: readonly ProcessInfo[];
+}
+
+/** Asks until no process is left out. Throws `Failure`. */
+async function look(connection: Connection, all: boolean): Promise<Look> {
+  const at = performance.now();
+  const processes: ProcessInfo[] = [];
+  const scope = all ? ListScope.GUEST : ListScope.UNSPECIFIED;
+  for (let afterPid = 0; ; ) {
+    const request = { scope, usage: true, afterPid };
+    const answer = await connection.call((options) => connection.processes.list(request, options));
+    processes.push(...answer.processes);
+    const last = answer.processes.at(-1);
+    if (!answer.truncated || !last || last.pid <= afterPid) break;
+    afterPid = last.pid;
+  }
+  if (processes.length > 0 && processes.every(({ usage }) => usage === undefined))
+    throw new Failure('failed', `${connection.target.name} does not tell what processes use`);
+  return { at, processes };
+}
+
+/** What each process has used between two looks, the most first. */
+function sharesOf(before: Look, now: Look) {
+  const earlier = new Map(before.processes.map((process) => [process.pid, microsOf(process)]));
+  const elapsedMicros = (now.at - before.at) * 1000;
+  const shares = now.processes.map((process) => {
+    const { pid, tag = null, user = null, usage, config } = process;
+    const used = microsOf(process) - (earlier.get(pid) ?? 0);
+    return {
+      ...{ pid, tag, user },
+      cpuPercent: Math.round((Math.max(0, used) / elapsedMicros) * 1000) / 10,
+      memoryBytes: usage?.memoryBytes === undefined ? null : Number(usage.memoryBytes),
+      tasks: usage?.tasks ?? null,
+      ...{ cmd: config?.cmd ?? '', args: config?.args ?? [] },
+    };
+  });
+  return shares.sort((a, b) => b.cpuPercent - a.cpuPercent || (b.memoryBytes ?? 0) - (a.memoryBytes ?? 0));
+}
+
+function microsOf({ usage }: ProcessInfo): number {
+  return Number((usage?.userMicros ?? 0n) + (usage?.systemMicros ?? 0n));
+}
