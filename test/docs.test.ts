@@ -66,7 +66,8 @@ const NOT_RUN: Readonly<Record<string, string>> = {
     'it runs until it is ended; test/clients/talk.test.ts starts the program with these flags and another hook',
   'docs/gateway.md: cp -R dist-gateway /opt/envd-gateway':
     'it changes the services of the machine; test/gateway/dist.test.ts starts the same files',
-  'docs/packages.md: apt-get install ./envd_*.deb': 'it changes the machine; test/package/debian.package.ts does it in a root',
+  'docs/packages.md: apt-get install ./envd_*.deb':
+    'it changes the machine; test/package/debian.package.ts does it in a root',
   'docs/packages.md: apt-get install ./envd-gateway_*.deb':
     'it changes the machine; test/package/debian.package.ts does it in a root',
   'docs/packages.md: skopeo copy oci-archive:envd-0.2.0-linux-x64.oci.tar docker://registry.example/envd:0.2.0':

@@ -4,4 +4,5 @@ set -eu
 dist=$1 image=$2
 size=$(du -sm --apparent-size "$dist" | cut -f1)
 rm -f "$image"
-mkfs.ext4 -q -d "$dist" -O ^has_journal -E root_owner=0:0 "$image" "$((size + 24))M"
+truncate -s "$((size + 24))M" "$image"
+mkfs.ext4 -q -d "$dist" -O ^has_journal -E root_owner=0:0 "$image"

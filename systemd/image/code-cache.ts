@@ -48,7 +48,9 @@ export async function writeCodeCache(
   const launcher = join(dist, 'bin', name);
   const seeded = join(dist, 'bin', `${name}.seeded`);
   writeFileSync(own, readFileSync(loader, 'utf8') + KEEP_CODE);
-  writeFileSync(seeded, readFileSync(launcher, 'utf8').replace(' --disable-sigusr1 ', SEEDED), { mode: 0o755 });
+  writeFileSync(seeded, readFileSync(launcher, 'utf8').replace(' --disable-sigusr1 ', SEEDED), {
+    mode: 0o755,
+  });
   const seen = new Set<string>();
   for (let runs = 1; ; runs += 1) {
     writeFileSync(code, '');

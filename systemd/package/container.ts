@@ -36,7 +36,18 @@ export function makeImage(release: Release, dist: string): void {
     buildah('copy', '--quiet', container, root, '/');
     const entry = JSON.stringify([...NODE, '/copy-out.cjs']);
     const label = `org.opencontainers.image.version=${version}`;
-    buildah('config', '--arch', names.container, '--entrypoint', entry, '--cmd', '', '--label', label, container);
+    buildah(
+      'config',
+      '--arch',
+      names.container,
+      '--entrypoint',
+      entry,
+      '--cmd',
+      '',
+      '--label',
+      label,
+      container,
+    );
     const format = ['--format', 'oci', '--timestamp', String(epoch), `--disable-compression=${fast}`];
     buildah('commit', '--quiet', '--rm', ...format, container, `oci:${layout}:${version}`);
     const file = join(out, `envd-${version}-linux-${arch}.oci.tar`);

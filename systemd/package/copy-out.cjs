@@ -5,7 +5,11 @@ const { cpSync, existsSync, renameSync, rmSync, statSync } = require('node:fs');
 const { join } = require('node:path');
 
 const [directory, ...rest] = process.argv.slice(2);
-if (directory === undefined || rest.length > 0 || !statSync(directory, { throwIfNoEntry: false })?.isDirectory()) {
+if (
+  directory === undefined ||
+  rest.length > 0 ||
+  !statSync(directory, { throwIfNoEntry: false })?.isDirectory()
+) {
   process.stderr.write(
     `envd: wanted one argument, a mounted directory that gets the daemon as 'envd', found '${process.argv.slice(2).join(' ')}'\n`,
   );

@@ -12,7 +12,8 @@ import { filesBelow, normalizeTree, putFile } from './tree.ts';
 /** Whoever releases packages of his own puts his address here, and into debian/changelog. */
 const MAINTAINER = 'envd maintainers <envd@localhost.localdomain>';
 
-const template = (name: string) => readFileSync(fileURLToPath(new URL(`debian/${name}`, import.meta.url)), 'utf8');
+const template = (name: string) =>
+  readFileSync(fileURLToPath(new URL(`debian/${name}`, import.meta.url)), 'utf8');
 
 /** The version of a package: `-` would begin the revision, and `~` comes before everything. */
 export function packageVersionOf(version: string): string {
@@ -40,7 +41,13 @@ export function makeDeb(release: Release, packaged: Packaged, dist: string): voi
   }
 }
 
-function stageDocuments({ name }: Packaged, version: string, epoch: number, dist: string, root: string): void {
+function stageDocuments(
+  { name }: Packaged,
+  version: string,
+  epoch: number,
+  dist: string,
+  root: string,
+): void {
   const documents = join(root, 'usr/share/doc', name);
   putFile(join(documents, 'copyright'), template('copyright').replaceAll('@NAME@', name));
   putFile(join(documents, 'LICENSES.gz'), compressed(readFileSync(join(dist, 'LICENSES'))));

@@ -35,7 +35,10 @@ export const PACKAGED: readonly Packaged[] = [
     debianDepends: null,
     files: [
       ['install/etc/sysctl.d/envd.conf', 'usr/lib/sysctl.d/envd.conf'],
-      ['install/etc/systemd/system/system.slice.d/envd.conf', 'usr/lib/systemd/system/system.slice.d/envd.conf'],
+      [
+        'install/etc/systemd/system/system.slice.d/envd.conf',
+        'usr/lib/systemd/system/system.slice.d/envd.conf',
+      ],
     ],
   },
   {

@@ -48,7 +48,7 @@ function specOf({ version }: Release, packaged: Packaged, staged: string): strin
   const words: Readonly<Record<string, string>> = {
     NAME: name,
     VERSION: packageVersionOf(version),
-    SUMMARY: summary,
+    SUMMARY: summary.replace(/^./, (letter) => letter.toUpperCase()),
     DESCRIPTION: description.join('\n'),
     RENEW: renew,
     // rpmbuild finds the libraries that programs are linked with.

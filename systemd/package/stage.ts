@@ -39,7 +39,8 @@ function stageShared(from: string, to: string, format: 'deb' | 'rpm'): void {
   for (const file of filesBelow(from)) {
     const content = readFileSync(join(from, file));
     if (file.startsWith('man/')) putFile(join(to, `${file}.gz`), compressed(content));
-    else if (file.startsWith('zsh/')) putFile(join(to, dirname(dirname(file)), ZSH[format], basename(file)), content);
+    else if (file.startsWith('zsh/'))
+      putFile(join(to, dirname(dirname(file)), ZSH[format], basename(file)), content);
     else putFile(join(to, file), content);
   }
 }

@@ -9,7 +9,9 @@ import { putFile } from './tree.ts';
  * password, signs that file as SHA256SUMS.minisig; its trusted comment has the version, and no time.
  */
 export function writeSums(directory: string, version: string, key: string | undefined): void {
-  const artefacts = readdirSync(directory).filter((name) => name.includes(version)).sort();
+  const artefacts = readdirSync(directory)
+    .filter((name) => name.includes(version))
+    .sort();
   const lines = artefacts.map((name) => `${sha256Of(join(directory, name))}  ${name}\n`);
   const sums = join(directory, 'SHA256SUMS');
   putFile(sums, lines.join(''));

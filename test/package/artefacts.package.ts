@@ -26,7 +26,8 @@ const UNPACK = commandsOf('docs/packages.md', 'tar -C "$ROOT/opt" --zstd -xf "$A
 const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
 const artefacts = inject('artefacts');
 const read = (directory: string, file: string) => readFileSync(join(directory, file));
-const run = (program: string, ...args: readonly string[]) => execFileSync(program, args, { encoding: 'utf8' });
+const run = (program: string, ...args: readonly string[]) =>
+  execFileSync(program, args, { encoding: 'utf8' });
 
 test('all artefacts are made, and named by version and architecture', () => {
   const arch = process.arch;
@@ -57,7 +58,9 @@ test('a second build makes the same bytes', () => {
   const names = readdirSync(artefacts);
   const different = names.filter((name) => !read(artefacts, name).equals(read(again, name)));
   const told = different.map((name) => {
-    const { stdout } = spawnSync('diffoscope', [join(artefacts, name), join(again, name)], { encoding: 'utf8' });
+    const { stdout } = spawnSync('diffoscope', [join(artefacts, name), join(again, name)], {
+      encoding: 'utf8',
+    });
     return stdout.slice(0, 4000);
   });
   expect(told.join('\n')).toBe('');
@@ -68,7 +71,10 @@ test('the sums are signed by the key that a release is given, and both are check
   for (const name of readdirSync(again)) copyFileSync(join(again, name), join(place, name));
   copyFileSync(join(keys, 'envd.pub'), join(place, 'envd.pub'));
   const check = () => spawnSync('sh', ['-ec', CHECK], { cwd: place, encoding: 'utf8' });
-  expect(check()).toMatchObject({ status: 0, stdout: expect.stringContaining(`envd-${version}-linux-${process.arch}.tar.zst: OK`) });
+  expect(check()).toMatchObject({
+    status: 0,
+    stdout: expect.stringContaining(`envd-${version}-linux-${process.arch}.tar.zst: OK`),
+  });
   copyFileSync(join(place, 'envd.pub'), artefact(place, /^envd-[\d.]+-linux-.*\.tar\.zst$/));
   expect(check()).toMatchObject({ status: 1 });
   writeFileSync(join(place, 'SHA256SUMS'), '');
@@ -80,24 +86,38 @@ test('the archive is unpacked and installed by the commands of the document', ()
   mkdirSync(join(root, 'opt'));
   mkdirSync(join(root, 'sbin'));
   copyFileSync('/bin/true', join(root, 'sbin/openrc'));
-  const env = { ...process.env, ROOT: root, ARCHIVE: artefact(artefacts, /^envd-[\d.]+-linux-.*\.tar\.zst$/) };
+  const env = {
+    ...process.env,
+    ROOT: root,
+    ARCHIVE: artefact(artefacts, /^envd-[\d.]+-linux-.*\.tar\.zst$/),
+  };
   const { status, stdout } = spawnSync('sh', ['-ec', UNPACK], { env, encoding: 'utf8' });
   expect([status, stdout]).toEqual([0, expect.stringContaining('openrc starts it at the next boot')]);
   expect(run(join(root, 'opt/envd/bin/envd'), '--version')).toMatch(/^[\d.]+\n$/);
   expect(readdirSync(join(root, 'opt'))).toEqual(['envd']);
-  const owners = globSync('opt/**', { cwd: root }).map((file) => statSync(join(root, file), { throwIfNoEntry: false })?.uid ?? 0);
+  const owners = globSync('opt/**', { cwd: root }).map(
+    (file) => statSync(join(root, file), { throwIfNoEntry: false })?.uid ?? 0,
+  );
   expect(new Set(owners)).toEqual(new Set([0]));
 });
 
 test('the bill of materials has the packages, Node with its parts, and the libraries of Debian', () => {
   const bill = JSON.parse(read(artefacts, `envd-${version}-linux-${process.arch}.cdx.json`).toString());
   expect(bill).toMatchObject({ bomFormat: 'CycloneDX', specVersion: expect.stringMatching(/^1\.\d$/) });
-  expect(bill.serialNumber).toMatch(/^urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
+  expect(bill.serialNumber).toMatch(
+    /^urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/,
+  );
   const names = bill.components.map(({ name }: { name: string }) => name);
-  expect(names).toEqual(expect.arrayContaining(['fastify', 'node', `node-linux-${process.arch}`, 'libc6', 'libstdc++6']));
-  expect(names.filter((name: string) => /^(vitest|node-linux-)/.test(name))).toEqual([`node-linux-${process.arch}`]);
+  expect(names).toEqual(
+    expect.arrayContaining(['fastify', 'node', `node-linux-${process.arch}`, 'libc6', 'libstdc++6']),
+  );
+  expect(names.filter((name: string) => /^(vitest|node-linux-)/.test(name))).toEqual([
+    `node-linux-${process.arch}`,
+  ]);
   const node = bill.components.find(({ name }: { name: string }) => name === 'node');
-  expect(node.components.map(({ name }: { name: string }) => name)).toEqual(expect.arrayContaining(['openssl', 'v8', 'zlib']));
+  expect(node.components.map(({ name }: { name: string }) => name)).toEqual(
+    expect.arrayContaining(['openssl', 'v8', 'zlib']),
+  );
   const known = new Set(bill.components.map((component: { 'bom-ref': string }) => component['bom-ref']));
   const edges = bill.dependencies.flatMap(({ dependsOn }: { dependsOn: string[] }) => dependsOn);
   expect(edges.filter((ref: string) => !known.has(ref))).toEqual([]);
@@ -107,12 +127,16 @@ test('lintian and rpmlint find nothing but named exceptions', () => {
   needs('lintian', 'rpmlint');
   for (const deb of readdirSync(artefacts).filter((name) => name.endsWith('.deb'))) {
     const options = ['--allow-root', '--fail-on=error,warning', '--tag-display-limit=0', '--profile=debian'];
-    const { status, stdout, stderr } = spawnSync('lintian', [...options, join(artefacts, deb)], { encoding: 'utf8' });
+    const { status, stdout, stderr } = spawnSync('lintian', [...options, join(artefacts, deb)], {
+      encoding: 'utf8',
+    });
     expect({ deb, status, stdout, stderr }).toEqual({ deb, status: 0, stdout: '', stderr: '' });
   }
   const config = join(ROOT, 'systemd/package/rpm/rpmlint.toml');
   for (const rpm of readdirSync(artefacts).filter((name) => name.endsWith('.rpm'))) {
-    const { status, stdout } = spawnSync('rpmlint', ['--config', config, join(artefacts, rpm)], { encoding: 'utf8' });
+    const { status, stdout } = spawnSync('rpmlint', ['--config', config, join(artefacts, rpm)], {
+      encoding: 'utf8',
+    });
     expect([rpm, status, stdout]).toEqual([rpm, 0, expect.stringContaining('0 errors, 0 warnings')]);
   }
 });
@@ -128,7 +152,9 @@ test('the image of a container has the daemon and the program that copies it out
   run('skopeo', 'copy', '--quiet', archive, `dir:${place}`);
   const { layers } = JSON.parse(read(place, 'manifest.json').toString());
   const files = layers.flatMap(({ digest }: { digest: string }) =>
-    run('tar', '-tf', join(place, digest.replace('sha256:', ''))).trim().split('\n'),
+    run('tar', '-tf', join(place, digest.replace('sha256:', '')))
+      .trim()
+      .split('\n'),
   );
   const plain = files.map((file: string) => file.replace(/^\.?\//, '').replace(/\/$/, ''));
   expect(plain).toEqual(expect.arrayContaining(['copy-out.cjs', 'opt/envd/bin/envd', 'opt/envd/lib/ld.so']));

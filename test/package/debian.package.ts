@@ -33,7 +33,9 @@ async function booted(suite: Suite): Promise<System> {
 
 /** What a package has left: paths with the name of a program, but for what the tests brought. */
 const left = (system: System, name: string) =>
-  system.run(`find / -xdev -name '*${name}*' ! -path '/root/*' ! -path '/proc/*' ! -path '/sys/*' ! -path '/run/*'`);
+  system.run(
+    `find / -xdev -name '*${name}*' ! -path '/root/*' ! -path '/proc/*' ! -path '/sys/*' ! -path '/run/*'`,
+  );
 
 describe.each(SUITES)('on Debian %s', (suite) => {
   test('the daemon is installed, runs, is upgraded beside its processes, removed and purged', async () => {
@@ -59,7 +61,9 @@ describe.each(SUITES)('on Debian %s', (suite) => {
     expect(system.run('systemctl show -P MainPID envd')).toBe(main);
     expect(await daemon.tags()).toEqual(['sleeper']);
     expect(system.run('cat /etc/envd/envd.env')).toContain(own);
-    expect(system.run('dpkg -V envd; dpkg-query -W -f \'${Version}\' envd')).toMatch(/^(\?\?\S+ c \/etc\/envd\/envd\.env\n)?.*-2$/);
+    expect(system.run("dpkg -V envd; dpkg-query -W -f '${Version}' envd")).toMatch(
+      /^(\?\?\S+ c \/etc\/envd\/envd\.env\n)?.*-2$/,
+    );
 
     system.run('dpkg -r envd');
     expect(system.tried('systemctl is-active envd').stdout).not.toBe('active\n');
@@ -77,7 +81,9 @@ describe.each(SUITES)('on Debian %s', (suite) => {
     expect(system.tried('systemctl is-enabled envd-gateway').stdout).toBe('disabled\n');
     const port = await freePort();
     const own = `ENVD_GATEWAY_API_KEY=key\nENVD_GATEWAY_HOST=127.0.0.1\nENVD_GATEWAY_PORT=${port}\nENVD_GATEWAY_DRAIN=0\n`;
-    system.run(`printf '${own.replaceAll('\n', '\\n')}' >>/etc/envd-gateway.env && systemctl enable --now envd-gateway`);
+    system.run(
+      `printf '${own.replaceAll('\n', '\\n')}' >>/etc/envd-gateway.env && systemctl enable --now envd-gateway`,
+    );
     const gateway = new Remote(port);
     await gateway.untilStatus('/gateway/health', 204);
     const main = system.run('systemctl show -P MainPID envd-gateway');

@@ -21,7 +21,16 @@ import { freePort } from '../support/servers/free-port.ts';
 const DOCUMENT = fileURLToPath(new URL('../../docs/compatibility.md', import.meta.url));
 const [BEGIN, END] = ['<!-- made by npm run test:package -->\n', '\n<!-- end -->'];
 
-const COLUMNS = ['commands', 'terminals', 'files', 'watches', 'freeze', 'collapse', 'upgrade', 'crash'] as const;
+const COLUMNS = [
+  'commands',
+  'terminals',
+  'files',
+  'watches',
+  'freeze',
+  'collapse',
+  'upgrade',
+  'crash',
+] as const;
 type Column = (typeof COLUMNS)[number];
 
 /** A daemon that runs in a guest. */
@@ -57,10 +66,15 @@ async function featuresOf({ daemon, upgrade, kill }: Running): Promise<Record<Co
     expect(response.status).toBe(200);
   };
   const watches = await works(async () => expect(await daemon.watched('/tmp', upload)).toContain('poem'));
-  const files = await works(async () => expect(await (await daemon.call('/files?path=/tmp/poem')).text()).toBe('roses'));
+  const files = await works(async () =>
+    expect(await (await daemon.call('/files?path=/tmp/poem')).text()).toBe('roses'),
+  );
   await daemon.start('sleeper', '/bin/sleep', ['1000']);
   const freeze = await works(async () => {
-    const frozen = (await (await daemon.call('/freeze?maxWaitMs=10000', '')).json()) as { requested: number; frozen: number };
+    const frozen = (await (await daemon.call('/freeze?maxWaitMs=10000', '')).json()) as {
+      requested: number;
+      frozen: number;
+    };
     expect(frozen.frozen).toBe(frozen.requested);
   });
   const collapse = await works(async () => expect((await daemon.call('/collapse', '')).status).toBe(200));
@@ -146,20 +160,36 @@ afterAll(() => {
     rows.push(`| ${cells.join(' | ')} |`);
   }
   const head = ['guest', 'init', 'installed by', ...COLUMNS];
-  const table = aligned([head, head.map(() => '---'), ...rows.sort(byGuest).map((row) => row.slice(2, -2).split(' | '))]);
+  const table = aligned([
+    head,
+    head.map(() => '---'),
+    ...rows.sort(byGuest).map((row) => row.slice(2, -2).split(' | ')),
+  ]);
   const text = readFileSync(DOCUMENT, 'utf8');
   const [before = '', rest = ''] = text.split(BEGIN);
   const [told = '', ...after] = rest.split(END);
-  if (process.env.ENVD_GUEST_TABLE === 'write') writeFileSync(DOCUMENT, [before, BEGIN, table, END, ...after].join(''));
+  if (process.env.ENVD_GUEST_TABLE === 'write')
+    writeFileSync(DOCUMENT, [before, BEGIN, table, END, ...after].join(''));
   else if (rows.length > 3) expect(told).toBe(table);
 });
 
-const ORDER = ['Debian 11', 'Debian 12 | systemd', 'Debian 12', 'Debian 13', 'busybox', 'Alpine', 'Fedora', 'Arch'];
+const ORDER = [
+  'Debian 11',
+  'Debian 12 | systemd',
+  'Debian 12',
+  'Debian 13',
+  'busybox',
+  'Alpine',
+  'Fedora',
+  'Arch',
+];
 const place = (row: string) => ORDER.findIndex((start) => row.startsWith(`| ${start}`));
 const byGuest = (one: string, other: string) => place(one) - place(other) || one.localeCompare(other);
 
 function aligned(cells: readonly (readonly string[])[]): string {
-  const widths = (cells[0] ?? []).map((_, column) => Math.max(...cells.map((row) => row[column]?.length ?? 0)));
+  const widths = (cells[0] ?? []).map((_, column) =>
+    Math.max(...cells.map((row) => row[column]?.length ?? 0)),
+  );
   const line = (row: readonly string[], filling: string) =>
     `| ${widths.map((width, column) => (row[column] ?? '').padEnd(width, filling)).join(' | ')} |`;
   return cells.map((row) => line(row, row[0] === '---' ? '-' : ' ')).join('\n');
@@ -171,12 +201,20 @@ function settings(port: number): string {
 
 function unpacked(): string {
   const directory = scratch();
-  spawnSync('tar', ['-C', directory, '--zstd', '-xf', artefact(inject('artefacts'), /^envd-[\d.]+-linux-.*\.tar\.zst$/)]);
+  spawnSync('tar', [
+    '-C',
+    directory,
+    '--zstd',
+    '-xf',
+    artefact(inject('artefacts'), /^envd-[\d.]+-linux-.*\.tar\.zst$/),
+  ]);
   return join(directory, 'envd');
 }
 
 function install(root: string): void {
   const dist = unpacked();
-  const { status, stderr } = spawnSync('sh', [join(dist, 'install/install.sh'), dist, root], { encoding: 'utf8' });
+  const { status, stderr } = spawnSync('sh', [join(dist, 'install/install.sh'), dist, root], {
+    encoding: 'utf8',
+  });
   expect([status, stderr]).toEqual([0, '']);
 }

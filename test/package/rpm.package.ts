@@ -57,7 +57,9 @@ test('the gateway is installed, runs with a key, is restarted by an upgrade, and
   system.run(`rpm -i --nodeps ${rpm} 2>&1`);
   const port = await freePort();
   const own = `ENVD_GATEWAY_API_KEY=key\nENVD_GATEWAY_HOST=127.0.0.1\nENVD_GATEWAY_PORT=${port}\nENVD_GATEWAY_DRAIN=0\n`;
-  system.run(`printf '${own.replaceAll('\n', '\\n')}' >>/etc/envd-gateway.env && systemctl enable --now envd-gateway`);
+  system.run(
+    `printf '${own.replaceAll('\n', '\\n')}' >>/etc/envd-gateway.env && systemctl enable --now envd-gateway`,
+  );
   const gateway = new Remote(port);
   await gateway.untilStatus('/gateway/health', 204);
   const main = system.run('systemctl show -P MainPID envd-gateway');

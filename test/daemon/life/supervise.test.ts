@@ -63,13 +63,23 @@ test('a wrong setting ends the loop with exit code 2', () => {
 
 test('variables come from the file of the unit, whose other lines are named', async () => {
   const file = join(scratch(), 'envd.env');
-  const lines = ['# a comment', 'ENVD_REQUIRE_TOKEN="1"', "ENVD_LOG_LEVEL='debug'", 'no sign', '1X=2', 'A=$(exit 3) ; `x`'];
+  const lines = [
+    '# a comment',
+    'ENVD_REQUIRE_TOKEN="1"',
+    "ENVD_LOG_LEVEL='debug'",
+    'no sign',
+    '1X=2',
+    'A=$(exit 3) ; `x`',
+  ];
   writeFileSync(file, lines.join('\n'));
   await using daemon = await supervised({ ENVD_ENV_FILE: file });
   expect((await fetch(`${daemon.url}/envs`)).status).toBe(401);
   const environment = readFileSync(`/proc/${mainOf(daemon)}/environ`, 'utf8').split('\0');
   expect(environment).toEqual(expect.arrayContaining(['A=$(exit 3) ; `x`', 'ENVD_LOG_LEVEL=debug']));
-  const { stderr } = spawnSync(program(), ['--port=none'], { encoding: 'utf8', env: { ENVD_ENV_FILE: file } });
+  const { stderr } = spawnSync(program(), ['--port=none'], {
+    encoding: 'utf8',
+    env: { ENVD_ENV_FILE: file },
+  });
   expect(stderr).toContain(`'${file}' has a line without '='`);
   expect(stderr).toContain(`'${file}' sets '1X', which is no name of a variable`);
 });

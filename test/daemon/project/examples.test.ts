@@ -25,7 +25,8 @@ function busyboxSystem(): string {
   needs('mounts', '/bin/busybox', 'curl');
   cgroupMount();
   const root = scratch();
-  for (const name of ['bin', 'dev', 'mnt/tools', 'proc', 'run', 'sys', 'tmp']) mkdirSync(join(root, name), { recursive: true });
+  for (const name of ['bin', 'dev', 'mnt/tools', 'proc', 'run', 'sys', 'tmp'])
+    mkdirSync(join(root, name), { recursive: true });
   copyFileSync('/bin/busybox', join(root, 'bin/busybox'));
   for (const name of ['cat', 'readlink', 'sh', 'sleep']) symlinkSync('busybox', join(root, 'bin', name));
   return root;
@@ -34,7 +35,12 @@ function busyboxSystem(): string {
 /** Runs a block of commands with the daemon at a free port, and returns what it printed. */
 async function run(commands: string, env: Readonly<Record<string, string>>): Promise<string> {
   const port = String(await freePort());
-  const settings = { ENVD_PORT: port, ENVD_METADATA_SERVICE: 'off', ENVD_LOG_LEVEL: 'silent', ENVD_FORWARD_ADDRESS: 'off' };
+  const settings = {
+    ENVD_PORT: port,
+    ENVD_METADATA_SERVICE: 'off',
+    ENVD_LOG_LEVEL: 'silent',
+    ENVD_FORWARD_ADDRESS: 'off',
+  };
   const { status, stdout, stderr } = spawnSync('sh', ['-ec', commands], {
     cwd: ROOT,
     env: { ...process.env, ...settings, ...env },
@@ -45,7 +51,8 @@ async function run(commands: string, env: Readonly<Record<string, string>>): Pro
   return stdout;
 }
 
-const PAUSED = /^init: done\n[^]*freeze: \{.*"notFrozen":0.*\}\ncollapse: \{"regions".*\}\ninit: done\nbefore the pause\n$/m;
+const PAUSED =
+  /^init: done\n[\s\S]*freeze: \{.*"notFrozen":0.*\}\ncollapse: \{"regions".*\}\ninit: done\nbefore the pause\n$/m;
 
 test('a system in a chroot is paused', async () => {
   const printed = await run(CHROOT, { DIST: image(), ROOT: busyboxSystem() });
@@ -54,7 +61,11 @@ test('a system in a chroot is paused', async () => {
 
 test('a system that has the daemon on a read-only disk is paused', async () => {
   needs('loop devices');
-  const printed = await run(TOOLS, { DIST: image(), ROOT: busyboxSystem(), IMAGE: join(scratch(), 'tools.ext4') });
+  const printed = await run(TOOLS, {
+    DIST: image(),
+    ROOT: busyboxSystem(),
+    IMAGE: join(scratch(), 'tools.ext4'),
+  });
   expect(printed).toMatch(PAUSED);
 });
 
@@ -62,9 +73,13 @@ describe('the files that are not run here', () => {
   const { version } = JSON.parse(read('package.json'));
 
   test('are JSON, YAML and shell', () => {
-    for (const file of globSync('examples/**/*.json', { cwd: ROOT })) expect(JSON.parse(read(file))).toBeTypeOf('object');
+    for (const file of globSync('examples/**/*.json', { cwd: ROOT }))
+      expect(JSON.parse(read(file))).toBeTypeOf('object');
     for (const file of globSync('examples/**/*.sh', { cwd: ROOT }))
-      expect(spawnSync('sh', ['-n', join(ROOT, file)], { encoding: 'utf8' })).toMatchObject({ status: 0, stderr: '' });
+      expect(spawnSync('sh', ['-n', join(ROOT, file)], { encoding: 'utf8' })).toMatchObject({
+        status: 0,
+        stderr: '',
+      });
   });
 
   test('a Pod and an object of agent-sandbox run the daemon that the init container of this version copies', () => {

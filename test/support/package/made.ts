@@ -6,7 +6,11 @@ import { fileURLToPath } from 'node:url';
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
 
 /** Makes all artefacts of this machine's architecture in a directory, compressed little. */
-export function makePackages(out: string, options: readonly string[] = [], env: Readonly<Record<string, string>> = {}): void {
+export function makePackages(
+  out: string,
+  options: readonly string[] = [],
+  env: Readonly<Record<string, string>> = {},
+): void {
   const program = join(ROOT, 'systemd/package/package.ts');
   execFileSync(process.execPath, [program, '--fast', `--out=${out}`, ...options], {
     stdio: ['ignore', 'inherit', 'inherit'],
@@ -18,6 +22,7 @@ export function makePackages(out: string, options: readonly string[] = [], env: 
 export function artefact(directory: string, name: RegExp): string {
   const found = readdirSync(directory).filter((file) => name.test(file));
   const [only, ...others] = found;
-  if (only === undefined || others.length > 0) throw new Error(`wanted one artefact like ${name}, found '${found}'`);
+  if (only === undefined || others.length > 0)
+    throw new Error(`wanted one artefact like ${name}, found '${found}'`);
   return join(directory, only);
 }

@@ -21,13 +21,21 @@ export class Remote {
   }
 
   async untilStatus(path: string, wanted: number): Promise<void> {
-    await until(`${path} is ${wanted}`, () => this.status(path), (status) => status === wanted, LIMIT_MS);
+    await until(
+      `${path} is ${wanted}`,
+      () => this.status(path),
+      (status) => status === wanted,
+      LIMIT_MS,
+    );
   }
 
   /** Sets the token, as a platform does after each start. */
   async init(): Promise<void> {
     await this.untilStatus('/health', 204);
-    const { status } = await this.call('/init', JSON.stringify({ accessToken: Remote.headers['x-access-token'] }));
+    const { status } = await this.call(
+      '/init',
+      JSON.stringify({ accessToken: Remote.headers['x-access-token'] }),
+    );
     if (status !== 204) throw new Error(`/init: ${status}`);
   }
 
@@ -68,7 +76,11 @@ export class Remote {
 
   /** Starts a command that goes on alone. */
   async start(tag: string, cmd: string, args: readonly string[] = []): Promise<void> {
-    await startDetached(this.#clients, { process: { cmd, args: [...args] }, tag }, { headers: Remote.headers });
+    await startDetached(
+      this.#clients,
+      { process: { cmd, args: [...args] }, tag },
+      { headers: Remote.headers },
+    );
   }
 
   /** The tags of the commands that run. */
@@ -88,7 +100,10 @@ export class Remote {
   async watched(path: string, change: () => Promise<unknown>): Promise<readonly string[]> {
     const { watcherId } = await this.#clients.filesystem.createWatcher({ path }, { headers: Remote.headers });
     await change();
-    const { events } = await this.#clients.filesystem.getWatcherEvents({ watcherId }, { headers: Remote.headers });
+    const { events } = await this.#clients.filesystem.getWatcherEvents(
+      { watcherId },
+      { headers: Remote.headers },
+    );
     await this.#clients.filesystem.removeWatcher({ watcherId }, { headers: Remote.headers });
     return events.map(({ name }) => name);
   }

@@ -1,10 +1,10 @@
-import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { cpSync, globSync, mkdtempSync, openSync, readFileSync, rmdirSync, rmSync } from 'node:fs';
+import { cpSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { cached } from '../guest/cache.ts';
-import { cgroupMount } from '../machine/cgroups.ts';
+import { testCgroup } from '../machine/cgroups.ts';
 import { childrenOf } from '../machine/proc.ts';
 import { endWithTests } from '../programs/end-with-tests.ts';
 import { until } from '../until.ts';
@@ -21,9 +21,13 @@ const LIMIT_MS = 120_000;
 function archiveOf(suite: Suite, packages: readonly string[]): string {
   const directory = cached(`package-root-${suite}-${packages.join('-')}`, [suite, ...packages], (made) => {
     const include = `--include=${packages.join(',')}`;
-    execFileSync('mmdebstrap', ['--quiet', '--mode=root', '--variant=minbase', include, suite, join(made, 'root.tar')], {
-      stdio: ['ignore', 'ignore', 'inherit'],
-    });
+    execFileSync(
+      'mmdebstrap',
+      ['--quiet', '--mode=root', '--variant=minbase', include, suite, join(made, 'root.tar')],
+      {
+        stdio: ['ignore', 'ignore', 'inherit'],
+      },
+    );
   });
   return join(directory, 'root.tar');
 }
@@ -31,9 +35,8 @@ function archiveOf(suite: Suite, packages: readonly string[]): string {
 /** A fresh Debian in a directory, which may be booted. It shares the network of this machine. */
 export class System implements AsyncDisposable {
   readonly root = mkdtempSync(join(tmpdir(), 'envd-system-'));
-  readonly #cgroup = join(cgroupMount(), `envd-system-${process.pid}-${basename(this.root)}`);
+  readonly #cgroup = testCgroup();
   #booted: {
-    readonly container: ChildProcess;
     readonly ended: Promise<unknown>;
     readonly init: number;
     readonly log: string;
@@ -66,24 +69,46 @@ export class System implements AsyncDisposable {
     const output = openSync(log, 'w');
     const options = ['--quiet', `--directory=${this.root}`, '--register=no', '--keep-unit', '--console=pipe'];
     // Each system has a cgroup of its own, with cgroup v2 alone below it, as newer releases of systemd want.
-    const script = 'mkdir "$0" && echo $$ >"$0/cgroup.procs" && exec "$@"';
-    const container = spawn('sh', ['-ec', script, this.#cgroup, 'systemd-nspawn', ...options, '--boot'], {
+    const script = 'echo $$ >"$0/cgroup.procs" && exec "$@"';
+    const container = spawn('sh', ['-ec', script, this.#cgroup.path, 'systemd-nspawn', ...options, '--boot'], {
       stdio: ['ignore', output, output],
       env: { ...process.env, SYSTEMD_NSPAWN_UNIFIED_HIERARCHY: '1' },
     });
     endWithTests(container);
     const ended = once(container, 'exit');
-    const init = await until('the system has a first process', () => childrenOf(container.pid ?? 0)[0], undefined, LIMIT_MS);
-    this.#booted = { container, ended, init, log };
+    const init = await until(
+      'the system has a first process',
+      () => childrenOf(container.pid ?? 0)[0],
+      undefined,
+      LIMIT_MS,
+    );
+    this.#booted = { ended, init, log };
   }
 
   /** Runs a script of the shell in the system, booted or not. */
-  tried(script: string): { readonly status: number | null; readonly stdout: string; readonly stderr: string } {
+  tried(script: string): {
+    readonly status: number | null;
+    readonly stdout: string;
+    readonly stderr: string;
+  } {
     const inside = this.#booted
-      ? ['nsenter', `--target=${this.#booted.init}`, '--mount', '--pid', '--ipc', '--uts', '--root', '--wd', '--cgroup']
+      ? [
+          'nsenter',
+          `--target=${this.#booted.init}`,
+          '--mount',
+          '--pid',
+          '--ipc',
+          '--uts',
+          '--root',
+          '--wd',
+          '--cgroup',
+        ]
       : ['chroot', this.root];
     const [program = '', ...args] = [...inside, '/bin/sh', '-ec', script];
-    const env = { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', DEBIAN_FRONTEND: 'noninteractive' };
+    const env = {
+      PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
+      DEBIAN_FRONTEND: 'noninteractive',
+    };
     return spawnSync(program, args, { encoding: 'utf8', env });
   }
 
@@ -101,24 +126,10 @@ export class System implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#booted) {
-      // nspawn kills all processes of the system when it ends.
-      this.#booted.container.kill('SIGKILL');
-      process.kill(this.#booted.init, 'SIGKILL');
+      this.#cgroup.kill();
       await this.#booted.ended;
-      const below = globSync('**', { cwd: this.#cgroup, withFileTypes: true }).filter((entry) => entry.isDirectory());
-      const paths = below.map((entry) => join(entry.parentPath, entry.name));
-      for (const path of [...paths.sort().reverse(), this.#cgroup]) await until(`'${path}' is empty`, () => removed(path));
     }
+    this.#cgroup[Symbol.dispose]();
     rmSync(this.root, { recursive: true, force: true });
-  }
-}
-
-/** Whether a cgroup is gone; processes that were killed leave theirs a moment later. */
-function removed(cgroup: string): boolean {
-  try {
-    rmdirSync(cgroup);
-    return true;
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'ENOENT';
   }
 }

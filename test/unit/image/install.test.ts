@@ -1,5 +1,14 @@
 import { execFileSync, spawnSync } from 'node:child_process';
-import { chmodSync, existsSync, globSync, mkdirSync, readFileSync, readlinkSync, statSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  globSync,
+  mkdirSync,
+  readFileSync,
+  readlinkSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, onTestFinished, test } from 'vitest';
@@ -32,23 +41,34 @@ function rootWith(init: string): string {
   return root;
 }
 
-const filesIn = (root: string) => globSync('**', { cwd: root }).filter((file) => !statSync(join(root, file), { throwIfNoEntry: false })?.isDirectory());
+const filesIn = (root: string) =>
+  globSync('**', { cwd: root }).filter(
+    (file) => !statSync(join(root, file), { throwIfNoEntry: false })?.isDirectory(),
+  );
 const read = (root: string, file: string) => readFileSync(join(root, file), 'utf8');
 
 test.each([
   [[], 'wanted DIST and ROOT, found 0 arguments'],
   [['dist'], 'wanted DIST and ROOT, found 1 arguments'],
   [['dist', ''], 'ROOT is empty'],
-  [['--init=upstart', 'dist', '/'], "wanted --init=systemd, --init=openrc or --init=none, found '--init=upstart'"],
+  [
+    ['--init=upstart', 'dist', '/'],
+    "wanted --init=systemd, --init=openrc or --init=none, found '--init=upstart'",
+  ],
 ])('install.sh %j explains its arguments', (args, message) => {
   const { status, stderr } = install(...args);
   expect(status).toBe(2);
-  expect(stderr).toContain(`install.sh: ${message}\nusage: sh install.sh [--init=INIT] DIST ROOT\n  DIST  the built daemon`);
+  expect(stderr).toContain(
+    `install.sh: ${message}\nusage: sh install.sh [--init=INIT] DIST ROOT\n  DIST  the built daemon`,
+  );
 });
 
 test('it refuses a directory that is no built daemon, and a root that is none', () => {
   const root = rootWith('');
-  expect(install(root, root)).toMatchObject({ status: 1, stderr: expect.stringContaining('it has no bin/envd') });
+  expect(install(root, root)).toMatchObject({
+    status: 1,
+    stderr: expect.stringContaining('it has no bin/envd'),
+  });
   const missing = install(built(), join(root, 'missing'));
   expect(missing).toMatchObject({ status: 1, stderr: expect.stringContaining('there is no directory') });
   expect(filesIn(root)).toEqual([]);
@@ -58,7 +78,9 @@ test('in a root with systemd it enables the unit, and links the program, its man
   const root = rootWith('usr/lib/systemd/systemd');
   expect(install(built(), root)).toMatchObject({ status: 0, stderr: '' });
   expect(read(root, 'opt/envd/bin/envd')).toBe('one');
-  expect(readlinkSync(join(root, 'etc/systemd/system/basic.target.wants/envd.service'))).toBe('/etc/systemd/system/envd.service');
+  expect(readlinkSync(join(root, 'etc/systemd/system/basic.target.wants/envd.service'))).toBe(
+    '/etc/systemd/system/envd.service',
+  );
   expect(readlinkSync(join(root, 'usr/local/bin/envd'))).toBe('/opt/envd/bin/envd');
   for (const file of ['man/man1/envd.1', 'fish/vendor_completions.d/envd.fish'])
     expect(readlinkSync(join(root, 'usr/local/share', file))).toBe(`/opt/envd/share/${file}`);
@@ -95,7 +117,10 @@ test('a failure changes nothing', () => {
   // A file is where a directory is wanted, after other files were copied.
   put(root, 'etc/systemd/journald.conf.d');
   const before = filesIn(root);
-  expect(install(built('two'), root)).toMatchObject({ status: 1, stderr: expect.stringContaining('install.sh: nothing was installed') });
+  expect(install(built('two'), root)).toMatchObject({
+    status: 1,
+    stderr: expect.stringContaining('install.sh: nothing was installed'),
+  });
   expect(filesIn(root)).toEqual(before);
   expect(read(root, 'opt/envd/bin/envd')).toBe('one');
 });
@@ -109,7 +134,10 @@ test('a full disk changes nothing', () => {
   const before = filesIn(root);
   const large = built('two');
   put(large, 'lib/envd', 'x'.repeat(2 << 20));
-  expect(install(large, root)).toMatchObject({ status: 1, stderr: expect.stringContaining('nothing was installed') });
+  expect(install(large, root)).toMatchObject({
+    status: 1,
+    stderr: expect.stringContaining('nothing was installed'),
+  });
   expect(filesIn(root)).toEqual(before);
   expect(read(root, 'opt/envd/bin/envd')).toBe('one');
 });
