@@ -51,7 +51,9 @@ beforeAll(() => {
   run('minisign', '-G', '-W', '-f', '-p', join(keys, 'envd.pub'), '-s', join(keys, 'envd.key'));
   makePackages(again, [`--key=${join(keys, 'envd.key')}`]);
 });
-afterAll(() => [again, keys].forEach((directory) => rmSync(directory, { recursive: true })));
+afterAll(() => {
+  for (const directory of [again, keys]) rmSync(directory, { recursive: true });
+});
 
 test('a second build makes the same bytes', () => {
   needs('diffoscope');

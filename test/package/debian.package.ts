@@ -61,9 +61,7 @@ describe.each(SUITES)('on Debian %s', (suite) => {
     expect(system.run('systemctl show -P MainPID envd')).toBe(main);
     expect(await daemon.tags()).toEqual(['sleeper']);
     expect(system.run('cat /etc/envd/envd.env')).toContain(own);
-    expect(system.run("dpkg -V envd; dpkg-query -W -f '${Version}' envd")).toMatch(
-      /^(\?\?\S+ c \/etc\/envd\/envd\.env\n)?.*-2$/,
-    );
+    expect(system.run('dpkg -s envd')).toMatch(/^Version: .*-2$/m);
 
     system.run('dpkg -r envd');
     expect(system.tried('systemctl is-active envd').stdout).not.toBe('active\n');

@@ -56,7 +56,9 @@ test('crun runs an init container that copies the daemon, and a strict container
   onTestFinished(() => system[Symbol.asyncDispose]());
   mkdirSync(join(system.root, 'tools'));
   const printed = await run(CRUN, { IMAGE: artefact(inject('artefacts'), /\.oci\.tar$/), ROOT: system.root });
-  expect(printed).toMatch(/^\/tools\/envd\/bin\/envd\ninit: done\n[\s\S]*"code":412[\s\S]*before the pause\n$/m);
+  expect(printed).toMatch(
+    /^\/tools\/envd\/bin\/envd\ninit: done\n[\s\S]*"code":412[\s\S]*before the pause\n$/m,
+  );
 });
 
 test('qemu boots a Debian with the daemon, is paused into a snapshot, and another qemu resumes it', async () => {

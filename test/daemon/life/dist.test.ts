@@ -375,6 +375,7 @@ test('the build writes nothing outside of the output directory', () => {
     'LICENSE',
     'LICENSES',
     'bin',
+    'install',
     'lib',
     'package.json',
     'share',

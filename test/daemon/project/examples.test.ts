@@ -89,7 +89,7 @@ describe('the files that are not run here', () => {
       const [[init], [main]] = [initContainers, containers];
       expect(init.image).toMatch(new RegExp(`:${version}$`));
       const [directory] = init.args;
-      expect(main.command[0]).toBe(`${directory}/envd/bin/envd`);
+      expect(main.command[0]).toBe(`${directory}/envd/bin/envd-supervise`);
       for (const { volumeMounts } of [init, main])
         expect(volumeMounts).toContainEqual(expect.objectContaining({ name: 'tools', mountPath: directory }));
       const names = volumes.map(({ name }: { name: string }) => name);

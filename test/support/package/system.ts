@@ -70,15 +70,19 @@ export class System implements AsyncDisposable {
     const options = ['--quiet', `--directory=${this.root}`, '--register=no', '--keep-unit', '--console=pipe'];
     // Each system has a cgroup of its own, with cgroup v2 alone below it, as newer releases of systemd want.
     const script = 'echo $$ >"$0/cgroup.procs" && exec "$@"';
-    const container = spawn('sh', ['-ec', script, this.#cgroup.path, 'systemd-nspawn', ...options, '--boot'], {
-      stdio: ['ignore', output, output],
-      env: { ...process.env, SYSTEMD_NSPAWN_UNIFIED_HIERARCHY: '1' },
-    });
+    const container = spawn(
+      'sh',
+      ['-ec', script, this.#cgroup.path, 'systemd-nspawn', ...options, '--boot'],
+      {
+        stdio: ['ignore', output, output],
+        env: { ...process.env, SYSTEMD_NSPAWN_UNIFIED_HIERARCHY: '1' },
+      },
+    );
     endWithTests(container);
     const ended = once(container, 'exit');
     const init = await until(
       'the system has a first process',
-      () => childrenOf(container.pid ?? 0)[0],
+      () => childrenOf(container.pid ?? 0).find(isFirst),
       undefined,
       LIMIT_MS,
     );
@@ -131,5 +135,14 @@ export class System implements AsyncDisposable {
     }
     this.#cgroup[Symbol.dispose]();
     rmSync(this.root, { recursive: true, force: true });
+  }
+}
+
+/** Whether a process is the first one of a namespace below ours. nspawn forks another one before it. */
+function isFirst(pid: number): boolean {
+  try {
+    return /^NSpid:\t\d+\t1$/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
+  } catch {
+    return false;
   }
 }
