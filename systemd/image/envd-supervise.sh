@@ -30,6 +30,16 @@ if [ -r "$file" ]; then
   done <"$file"
 fi
 
+# An init that drops the output names a command that gets it, such as logger(1).
+logger=${ENVD_SUPERVISE_LOGGER:-} fifo=/run/envd-log.$$
+unset ENVD_SUPERVISE_LOGGER
+if [ -n "$logger" ] && mkfifo -m 600 "$fifo"; then
+  # shellcheck disable=SC2086
+  $logger <"$fifo" &
+  exec >"$fifo" 2>&1
+  rm -f "$fifo"
+fi
+
 # The kernel kills the workload first when memory runs out, not this loop. Only root may say so.
 { echo -1000 >/proc/self/oom_score_adj; } 2>/dev/null || :
 

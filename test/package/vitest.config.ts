@@ -7,8 +7,8 @@ export default defineConfig({
     include: ['test/package/**/*.package.ts'],
     globalSetup: ['test/support/package/set-up.ts'],
     pool: 'forks',
-    // Roots of systems are unpacked and booted: two at a time.
-    maxWorkers: 2,
+    // Files share roots that are made once, and each makes work for both cores.
+    maxWorkers: 1,
     // Packages are built and installed: these limits end hangs and measure nothing.
     testTimeout: 600_000,
     hookTimeout: 600_000,

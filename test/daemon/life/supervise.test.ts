@@ -83,3 +83,10 @@ test('variables come from the file of the unit, whose other lines are named', as
   expect(stderr).toContain(`'${file}' has a line without '='`);
   expect(stderr).toContain(`'${file}' sets '1X', which is no name of a variable`);
 });
+
+test('a command gets the log where an init would drop it', async () => {
+  const file = join(scratch(), 'log');
+  await using daemon = await supervised({ ENVD_SUPERVISE_LOGGER: `tee ${file}` });
+  await until('the log is in the file', () => readFileSync(file, 'utf8').includes('"msg":"ready"'));
+  expect(await daemon.stop()).toBe(0);
+});

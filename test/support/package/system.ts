@@ -19,7 +19,7 @@ const LIMIT_MS = 120_000;
 
 /** Returns the archive of a fresh Debian with these packages, which is made once. */
 function archiveOf(suite: Suite, packages: readonly string[]): string {
-  const directory = cached(`package-root-${suite}-${packages.join('-')}`, [suite, ...packages], (made) => {
+  const directory = cached(`root-with-${packages.at(-1)}-${suite}`, [suite, ...packages], (made) => {
     const include = `--include=${packages.join(',')}`;
     execFileSync(
       'mmdebstrap',
