@@ -13,9 +13,9 @@ mkfifo "$monitor.in" "$monitor.out"
 qemu=
 trap '[ -z "$qemu" ] || kill $qemu 2>/dev/null || true' EXIT
 
-# boot [OPTION…]: starts qemu, with KVM where there is one. What is written to descriptor 3 is a command of its monitor.
+# boot [OPTION…]: starts qemu, with KVM where there is one, or with the accelerator in ACCEL. What is written to descriptor 3 is a command of its monitor.
 boot() {
-  qemu-system-x86_64 -machine q35,accel=kvm:tcg -m 1024 -smp 2 -nodefaults -display none -no-reboot \
+  qemu-system-x86_64 -machine "q35,accel=${ACCEL:-kvm:tcg}" -m 1024 -smp 2 -nodefaults -display none -no-reboot \
     -kernel "$directory/vmlinuz" -initrd "$directory/initrd" -append 'root=/dev/vda rw console=ttyS0 quiet' \
     -drive "file=$directory/disk.qcow2,if=virtio" -serial "file:$directory/console" \
     -netdev "user,id=n,hostfwd=tcp:127.0.0.1:$port-:49983" -device virtio-net-pci,netdev=n \

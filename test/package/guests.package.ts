@@ -73,7 +73,8 @@ async function featuresOf({ daemon, upgrade, kill }: Running): Promise<Record<Co
   const files = await works(async () =>
     expect(await (await daemon.call('/files?path=/tmp/poem')).text()).toBe('roses'),
   );
-  await daemon.start('sleeper', '/bin/sleep', ['1000']);
+  await daemon.remove('/tmp/poem');
+  await daemon.start('cat', '/bin/cat');
   const freeze = await works(async () => {
     const frozen = (await (await daemon.call('/freeze?maxWaitMs=10000', '')).json()) as {
       requested: number;
@@ -87,14 +88,13 @@ async function featuresOf({ daemon, upgrade, kill }: Running): Promise<Record<Co
     const started = await daemon.startedAt();
     upgrade();
     await daemon.untilReplaced(started);
-    expect(await daemon.tags()).toEqual(['sleeper']);
+    expect(await daemon.tags()).toEqual(['cat']);
   });
   const started = await daemon.startedAt();
   kill();
   // Without the descriptors of the one before, the next daemon has no token.
   await daemon.untilInit(started);
   const crash = (await daemon.tags()).length > 0 ? 'yes' : 'starts again; processes are lost';
-  await daemon.call('/exec', '{"cmd":"/bin/sh","args":["-c","kill $(pidof sleep)"]}');
   return { commands, terminals, files, watches, freeze, collapse, upgrade: handover, crash };
 }
 

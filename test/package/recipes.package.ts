@@ -32,7 +32,8 @@ function unpacked(): string {
 async function run(commands: string, env: Readonly<Record<string, string>>): Promise<string> {
   using cgroup = testCgroup();
   const script = `echo $$ >'${cgroup.path}/cgroup.procs'; mount -t cgroup2 cgroup2 /sys/fs/cgroup; ${commands}`;
-  const own = { ENVD_PORT: String(await freePort()), LOG: join(scratch(), 'log') };
+  // Machines that are guests themselves may have a KVM in which no guest boots.
+  const own = { ACCEL: 'tcg', ENVD_PORT: String(await freePort()), LOG: join(scratch(), 'log') };
   const { status, stdout, stderr } = spawnSync('unshare', ['--mount', 'sh', '-ec', script], {
     cwd: ROOT,
     env: { ...process.env, ...own, ...env },

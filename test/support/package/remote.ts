@@ -107,4 +107,8 @@ export class Remote {
     await this.#clients.filesystem.removeWatcher({ watcherId }, { headers: Remote.headers });
     return events.map(({ name }) => name);
   }
+
+  async remove(path: string): Promise<void> {
+    await this.#clients.filesystem.remove({ path }, { headers: Remote.headers });
+  }
 }

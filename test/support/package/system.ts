@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { cached } from '../guest/cache.ts';
 import { testCgroup } from '../machine/cgroups.ts';
-import { childrenOf } from '../machine/proc.ts';
+import { childrenOf, runs } from '../machine/proc.ts';
 import { endWithTests } from '../programs/end-with-tests.ts';
 import { until } from '../until.ts';
 
@@ -82,7 +82,10 @@ export class System implements AsyncDisposable {
     const ended = once(container, 'exit');
     const init = await until(
       'the system has a first process',
-      () => childrenOf(container.pid ?? 0).find(isFirst),
+      () => {
+        if (container.exitCode !== null) throw new Error(`nspawn has ended: ${readFileSync(log, 'utf8')}`);
+        return runs(container.pid ?? 0) ? childrenOf(container.pid ?? 0).find(isFirst) : undefined;
+      },
       undefined,
       LIMIT_MS,
     );
