@@ -163,7 +163,12 @@ const GUESTS = ['Debian 11', 'Debian 12', 'Debian 13', BUSYBOX, MUSL];
 
 afterAll(() => {
   const place = ([guest = '']: readonly string[]) => GUESTS.indexOf(guest);
-  const missing = NOT_RUN.map((guest) => [guest, '', 'not run: no root can be had', ...COLUMNS.map(() => '')]);
+  const missing = NOT_RUN.map((guest) => [
+    guest,
+    '',
+    'not run: no root can be had',
+    ...COLUMNS.map(() => ''),
+  ]);
   const head = ['guest', 'init', 'installed by', ...COLUMNS];
   const tried = rows.toSorted((one, other) => place(one) - place(other) || (one[1] === 'systemd' ? -1 : 1));
   const table = aligned([head, head.map(() => '---'), ...tried, ...missing]);
