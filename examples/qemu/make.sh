@@ -14,6 +14,7 @@ printf '%s\n' '[Match]' 'Name=e*' '[Network]' 'Address=10.0.2.15/24' 'Gateway=10
 ln -sf /usr/lib/systemd/system/systemd-networkd.service "$root/etc/systemd/system/multi-user.target.wants/systemd-networkd.service"
 cp "$root"/boot/vmlinuz-* "$directory/vmlinuz"
 cp "$root"/boot/initrd.img-* "$directory/initrd"
-mkfs.ext4 -q -d "$root" "$directory/disk.ext4" 2G
+truncate -s 2G "$directory/disk.ext4"
+mkfs.ext4 -q -d "$root" "$directory/disk.ext4"
 qemu-img convert -O qcow2 "$directory/disk.ext4" "$directory/disk.qcow2"
 rm -rf "$root" "$directory/disk.ext4"
