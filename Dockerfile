@@ -1,5 +1,6 @@
 # An image of a sandbox: Debian with systemd and the daemon. The guest test (npm run test:guest) builds its image like the
-# last stage, with the same packages and scripts. `--target gateway` makes an image of the gateway instead.
+# last stage, with the same packages and scripts. `--target gateway` makes an image of the gateway instead, and
+# `--build-arg volumes=yes` one of a sandbox that can mount volumes.
 
 FROM node:24-bookworm AS build
 WORKDIR /envd
@@ -23,11 +24,13 @@ EXPOSE 49980
 ENTRYPOINT ["/opt/envd-gateway/bin/envd-gateway"]
 
 FROM debian:bookworm-slim
-COPY systemd/image/packages.txt /tmp/packages.txt
+ARG volumes=no
+COPY systemd/image/packages.txt systemd/image/packages-volumes.txt /tmp/
 RUN apt-get update \
- && xargs apt-get install -y --no-install-recommends </tmp/packages.txt \
- && rm -rf /var/lib/apt/lists/* /tmp/packages.txt
-RUN --mount=from=build,source=/envd,target=/envd sh /envd/systemd/image/install.sh /envd/dist ""
+ && if [ "$volumes" = no ]; then rm /tmp/packages-volumes.txt; fi \
+ && cat /tmp/packages*.txt | xargs apt-get install -y --no-install-recommends \
+ && rm -rf /var/lib/apt/lists/* /tmp/packages*.txt
+RUN --mount=from=build,source=/envd,target=/envd sh /envd/systemd/image/install.sh /envd/dist /
 EXPOSE 49983
 STOPSIGNAL SIGRTMIN+3
 CMD ["/sbin/init"]

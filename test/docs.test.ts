@@ -55,7 +55,7 @@ describe.each(documents)('the document %s', (file) => {
 const manuals = documents.filter((file) => !file.startsWith('docs/decisions/'));
 
 /** The blocks that a test of their own runs, each by its document and first line. */
-const runAlone = globSync('test/**/*.{test,guest}.ts', { cwd: ROOT })
+const runAlone = globSync('test/**/*.{test,guest,package}.ts', { cwd: ROOT })
   .flatMap((file) => [...read(file).matchAll(/\bcommandsOf\(\s*'([^']+)',\s*'([^']+)',?\s*\)/g)])
   .map(([, document, first]) => `${document}: ${first}`);
 
@@ -66,6 +66,12 @@ const NOT_RUN: Readonly<Record<string, string>> = {
     'it runs until it is ended; test/clients/talk.test.ts starts the program with these flags and another hook',
   'docs/gateway.md: cp -R dist-gateway /opt/envd-gateway':
     'it changes the services of the machine; test/gateway/dist.test.ts starts the same files',
+  'docs/packages.md: apt-get install ./envd_*.deb':
+    'it changes the machine; test/package/debian.package.ts does it in a root',
+  'docs/packages.md: apt-get install ./envd-gateway_*.deb':
+    'it changes the machine; test/package/debian.package.ts does it in a root',
+  'docs/packages.md: skopeo copy oci-archive:envd-0.2.0-linux-x64.oci.tar docker://registry.example/envd:0.2.0':
+    'it needs a registry; test/package/artefacts.package.ts copies to a directory',
   'docs/operating.md: cd "$(mktemp -d)"': 'it needs Java, and changes the certificates of the machine',
   'docs/operating.md: mkdir -p ~/.pki/nssdb': 'it needs the database of certificates of a browser',
 };

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { chmodSync, copyFileSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
@@ -18,12 +18,16 @@ import { pagesOf } from './pages.ts';
  * self-contained: it has the program in one file, the code that V8 compiles for it, the pinned Node under the program's name, the
  * licenses of its parts, manual pages, completions for shells, and for the daemon the addon, where the program looks for it, with the
  * dynamic loader and the libraries of this machine's Debian. The directories are in the root of the sources, or in the one that
- * --out=DIRECTORY names. See docs/decisions/002-image.md.
+ * --out=DIRECTORY names. With --reproducible, two builds of one commit are the same bytes. See docs/decisions/002-image.md.
  */
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const { values, positionals: wanted } = parseArgs({
-  options: { arch: { type: 'string', default: process.arch }, out: { type: 'string', default: ROOT } },
+  options: {
+    arch: { type: 'string', default: process.arch },
+    out: { type: 'string', default: ROOT },
+    reproducible: { type: 'boolean', default: false },
+  },
   allowPositionals: true,
 });
 const target = targetOf(values.arch);
@@ -71,7 +75,7 @@ interface Image {
   readonly binaries: readonly (readonly [source: string, destination: string])[];
   /** Whether the image has its own dynamic loader and libraries, because guests may have none that fit. */
   readonly hasLibraries: boolean;
-  /** Sources, and their places in the image. */
+  /** Sources, files or directories, and their places in the image. */
   readonly copies: readonly (readonly [source: string, destination: string])[];
   /** Returns how the built program is run once. The directory `scratch` is removed afterwards. */
   readonly firstRun: (scratch: string) => FirstRun;
@@ -95,10 +99,19 @@ const IMAGES: Readonly<Record<string, Image>> = {
     hasLibraries: true,
     copies: [
       ['systemd/image/envd.sh', 'bin/envd'],
+      ['systemd/image/envd-supervise.sh', 'bin/envd-supervise'],
       ['systemd/envd.service', 'systemd/envd.service'],
+      // What install.sh needs: who unpacks an archive has no sources.
+      ...['install.sh', 'envd.openrc', 'masked-units.txt', 'etc'].map(
+        (name) => [`systemd/image/${name}`, `install/${name}`] as const,
+      ),
     ],
     firstRun: (scratch) => ({
-      settings: ['--host=127.0.0.1', '--port=0', '--no-cgroups', `--runtime-directory=${scratch}`],
+      // What a metadata service answers, or how long it does not, would be in the code.
+      settings: [
+        ...['--host=127.0.0.1', '--port=0', '--no-cgroups', '--metadata-service=off'],
+        `--runtime-directory=${scratch}`,
+      ],
       // With these calls, the cache also has the functions that first calls need.
       calls: ['GET /health', 'POST /process.Process/List', 'GET /envs'],
     }),
@@ -159,11 +172,12 @@ async function build(image: Image): Promise<void> {
   if (hasLibraries) chmodSync(join(dist, 'lib', LOADER), 0o755);
   // The symbols would be a quarter of the size of Node.
   execFileSync(target.strip, ['-o', join(dist, 'lib', name), node]);
-  chmodSync(join(dist, 'bin', name), 0o755);
+  for (const launcher of readdirSync(join(dist, 'bin'))) chmodSync(join(dist, 'bin', launcher), 0o755);
   const scratch = join(dist, 'run');
   const run = firstRun(scratch);
   const loader = join(ROOT, 'systemd/image/loader.cjs');
-  await writeCodeCache(dist, name, loader, { ...run, env: { ...target.env, ...run.env } });
+  const { reproducible } = values;
+  await writeCodeCache(dist, name, loader, { ...run, env: { ...target.env, ...run.env } }, { reproducible });
   rmSync(scratch, { recursive: true, force: true });
 }
 
@@ -174,7 +188,7 @@ function put(path: string, text: string): void {
 
 function copy(source: string, destination: string): void {
   mkdirSync(dirname(destination), { recursive: true });
-  copyFileSync(source, destination);
+  cpSync(source, destination, { recursive: true });
 }
 
 /** Returns the package.json from which the program reads its version and commit. */

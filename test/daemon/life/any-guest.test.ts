@@ -1,9 +1,7 @@
-import { execFileSync, spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { spawnSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { describe, expect, onTestFinished, test } from 'vitest';
 import { EventType } from '../../../src/gen/filesystem/filesystem_pb.js';
 import { byTag, connectTo, transcribe } from '../../support/clients/clients.ts';
 import { BareRoot, type BareRootOptions } from '../../support/machine/bare-root.ts';
@@ -11,27 +9,19 @@ import { cgroupMount } from '../../support/machine/cgroups.ts';
 import { mountFuse } from '../../support/machine/mounts.ts';
 import { needs } from '../../support/machine/needs.ts';
 import { startDaemon } from '../../support/programs/daemon.ts';
-import { builtImage } from '../../support/programs/programs.ts';
+import { useImage } from '../../support/programs/image.ts';
 import { startSupervised } from '../../support/programs/supervised.ts';
 import { follow, input, startDetached } from '../../support/programs/workload.ts';
 import { until } from '../../support/until.ts';
 
-const BUILD = fileURLToPath(new URL('../../../systemd/image/build.ts', import.meta.url));
 const SHELL = '/bin/sh';
 
-const out = mkdtempSync(join(tmpdir(), 'envd-any-guest-'));
-let image = builtImage();
-beforeAll(() => {
-  if (image !== null) return;
-  execFileSync(process.execPath, [BUILD, 'daemon', `--out=${out}`], { stdio: 'pipe' });
-  image = join(out, 'dist');
-}, 60_000);
-afterAll(() => rmSync(out, { recursive: true }));
+const image = useImage();
 
 async function bareRoot(options: Omit<BareRootOptions, 'image'> = {}): Promise<BareRoot> {
   needs('mounts', '/bin/busybox');
   if (options.musl) needs('musl-gcc');
-  const root = await BareRoot.create({ ...options, image: image ?? '' });
+  const root = await BareRoot.create({ ...options, image: image() });
   onTestFinished(() => root[Symbol.asyncDispose]());
   return root;
 }

@@ -57,6 +57,9 @@ const image = mkdtempSync(join(tmpdir(), 'envd-dist-'));
 const elsewhere = join(image, 'opt/envd');
 let daemon: TestDaemon;
 beforeAll(async () => {
+  // By this file install.sh knows the init.
+  mkdirSync(join(image, 'usr/lib/systemd'), { recursive: true });
+  writeFileSync(join(image, 'usr/lib/systemd/systemd'), '');
   execFileSync('sh', ['-ec', BAKE], { cwd: ROOT, env: { ...process.env, ROOT: image }, stdio: 'pipe' });
   daemon = await startDaemon({ command: [join(elsewhere, 'bin/envd')], env: { PATH: '' } });
 }, 60_000);
@@ -349,7 +352,7 @@ test('the Dockerfile copies files that exist', () => {
   const run = Array.from(text.matchAll(/^RUN npm run (\S+)$/gm), ([, name = '']) => name);
   expect(run).toEqual(['setup', 'build']);
   expect(run.filter((name) => !(name in scripts))).toEqual([]);
-  const [, installer = ''] = /sh \/envd\/(\S+) \/envd\/dist ""$/m.exec(text) ?? [];
+  const [, installer = ''] = /sh \/envd\/(\S+) \/envd\/dist \/$/m.exec(text) ?? [];
   expect(installer).toBe('systemd/image/install.sh');
 });
 
@@ -372,6 +375,7 @@ test('the build writes nothing outside of the output directory', () => {
     'LICENSE',
     'LICENSES',
     'bin',
+    'install',
     'lib',
     'package.json',
     'share',

@@ -15,6 +15,7 @@ const compiledSources = file('test/support/guest/compiled-kernel.ts');
 const DISK_SIZE = '1536M';
 /** A server for tests of volumes, started by these tests, and libraries, because tests start Node without the daemon's launcher. */
 const TEST_PACKAGES = ['nfs-kernel-server', 'libatomic1', 'libstdc++6'];
+const PACKAGE_LISTS = [file('systemd/image/packages.txt'), file('systemd/image/packages-volumes.txt')];
 const TEST_SERVICE = 'etc/systemd/system/multi-user.target.wants/nfs-server.service';
 
 /** Without KVM, and on a busy machine, units may take minutes to start. */
@@ -42,7 +43,7 @@ export function buildImage(): Image {
   const dist = buildDaemon();
   const system = cached(
     `${prefix}system`,
-    [SUITE, ...TEST_PACKAGES, file('systemd/image/packages.txt')],
+    [SUITE, ...TEST_PACKAGES, ...PACKAGE_LISTS],
     fetching(debootstrap),
   );
   const kernel = buildKernel();
@@ -110,7 +111,7 @@ function builtFiles(dist: string): string[] {
 }
 
 function debootstrap(directory: string): void {
-  const packages = readFileSync(file('systemd/image/packages.txt'), 'utf8').trim().split('\n');
+  const packages = PACKAGE_LISTS.flatMap((list) => readFileSync(list, 'utf8').trim().split('\n'));
   runForGuest([
     ...['mmdebstrap', '--mode=root', '--variant=minbase', `--architecture=${guestProcessor().debian}`],
     `--include=${[...packages, ...TEST_PACKAGES].join(',')}`,
