@@ -59,6 +59,7 @@ const OWNERS: Record<string, RegExp> = {
   '@bufbuild/protobuf': /^(daemon\/(http\/(connect|rpc)|extensions)|cli\/process)\/.+\.ts$/,
   ignore: /^daemon\/extensions\/search\/.+\.ts$/,
   'client-zip': /^daemon\/extensions\/zip\/.+\.ts$/,
+  'tar-stream': /^cli\/transfer\/.+\.ts$/,
   diff: /^daemon\/extensions\/search\/.+\.ts$/,
   'mime-types': /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
   'content-disposition': /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
