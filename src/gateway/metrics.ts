@@ -3,7 +3,7 @@ import type { ExpiryTally } from './expiry/tally.ts';
 import type { Exchanges } from './proxy/exchanges.ts';
 import type { Registry } from './registry/registry.ts';
 import type { RequestTimes } from './routes/request-times.ts';
-import type { Result } from './routes/route-finder.ts';
+import type { Result } from './routes/decisions.ts';
 
 /** Where the figures come from. */
 export interface GatewayTelemetry {

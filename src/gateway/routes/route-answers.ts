@@ -2,8 +2,9 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { httpStatusOf, messageOf } from '../../base/errors.ts';
 import type { Keys } from '../access/keys.ts';
 import { refuse } from './answers.ts';
+import { isRefusal, type Route } from './decisions.ts';
 import { closeSignal } from './downstream.ts';
-import { isRefusal, type Route, type RouteFinder } from './route-finder.ts';
+import type { RouteFinder } from './route-finder.ts';
 import type { TargetReader } from './target.ts';
 
 const PATH = /^\/gateway\/route(?=[/?]|$)/;

@@ -3,21 +3,13 @@ import { monotonicMs } from '../../base/monotonic.ts';
 import type { Addresses } from '../access/addresses.ts';
 import type { Caller } from '../access/keys.ts';
 import type { Rate, TooMany } from '../access/rates.ts';
-import { DAEMON_PORT, isReachable, type Sandbox } from '../leases/sandbox.ts';
-import type { Upstream } from '../proxy/proxy.ts';
+import { isReachable, type Sandbox } from '../leases/sandbox.ts';
 import { hasPassed, type Via } from '../proxy/via.ts';
 import type { Registry } from '../registry/registry.ts';
-import type { RefusalAnswer } from './answers.ts';
 import { closedOperation, originForm } from './closed-paths.ts';
-import { type FoundPhase, foundPhase, type RequestTimes } from './request-times.ts';
+import { type Decision, isRefusal, portOf, type Refusal, type Route, refusalOf } from './decisions.ts';
+import { foundPhase, type RequestTimes } from './request-times.ts';
 import type { Target } from './target.ts';
-
-/** How requests for sandboxes ended: the labels of a metric. */
-export const RESULTS = [
-  ...(['carried', 'malformed', 'looped', 'closed', 'unauthorized', 'unknown', 'expired'] as const),
-  ...(['busy', 'limited', 'failed'] as const),
-];
-export type Result = (typeof RESULTS)[number];
 
 /** A decision that took longer is made once more, because keys and names may have changed meanwhile; in ms. */
 const WAITED_MS = 20;
@@ -48,25 +40,6 @@ export interface Resumer {
 export interface UseRecorder {
   note(sandbox: Sandbox): void;
 }
-
-/** Where a request goes. */
-export interface Route extends Upstream {
-  /** In origin form. */
-  readonly path: string;
-  /** The time until the sandbox expires, in ms; 0 if it was resumed for this request. */
-  readonly leftMs: number;
-  /** Whose sandbox it is; one without an owner is its own. */
-  readonly party: string;
-  /** Whether a rate limit counted the request, so that each one must be asked about. */
-  readonly isCounted: boolean;
-}
-
-export interface Refusal extends RefusalAnswer {
-  readonly result: Exclude<Result, 'carried'>;
-}
-
-/** The decision on a request. */
-export type Decision = (Route | Refusal) & { readonly phase: FoundPhase };
 
 /** The part of a route that is known before the sandbox is looked up. */
 interface Wanted extends Pick<Route, 'path' | 'pseudonym' | 'leftMs' | 'isCounted'> {
@@ -117,7 +90,7 @@ export class RouteFinder {
       if (isRefusal(decision) || !(isLate || record.hasChanged)) return { ...decision, phase: first.phase };
     }
     const message = `sandbox '${id}' has changed during each of ${MOST_DECISIONS} attempts to reach it: try again later`;
-    return { ...refuse('busy', 503, message), phase: first?.phase ?? 'unknown' };
+    return { ...refusalOf('busy', 503, message), phase: first?.phase ?? 'unknown' };
   }
 
   async #decide(question: Question, isAgain?: 'again'): Promise<Decision> {
@@ -143,9 +116,9 @@ export class RouteFinder {
     const { path: asked, target, via } = question;
     const caller = question.caller();
     if (path === null) return malformed(asked);
-    if (hasPassed(via, pseudonym)) return refuse('looped', 508, describeLoop(target.id));
+    if (hasPassed(via, pseudonym)) return refusalOf('looped', 508, describeLoop(target.id));
     if (this.#parts.requireKey && !caller)
-      return refuse('unauthorized', 401, 'unauthorized: header X-API-Key is missing or wrong');
+      return refusalOf('unauthorized', 401, 'unauthorized: header X-API-Key is missing or wrong');
     return caller?.kind === 'client' && !isAgain
       ? limited(this.#parts.rates.clients.take(caller.name))
       : null;
@@ -159,7 +132,7 @@ export class RouteFinder {
   ): Promise<Route | Refusal> {
     const mustWait = route.leftMs === 0;
     if (mustWait && !this.#parts.resumes.isFor(sandbox))
-      return refuse('expired', 502, describeAbsence(sandbox));
+      return refusalOf('expired', 502, describeAbsence(sandbox));
     // The port is checked before a sandbox is resumed, so that a refused request does not wake it.
     const refusal =
       (await this.#refusePort(sandbox, question, route.path)) ??
@@ -177,7 +150,7 @@ export class RouteFinder {
       return (await this.#refusePort(sandbox, question, route.path)) ?? this.#upstream(sandbox, route);
     } catch (error) {
       const code = httpStatusOf(error);
-      return refuse(code === 503 ? 'busy' : 'failed', code, messageOf(error));
+      return refusalOf(code === 503 ? 'busy' : 'failed', code, messageOf(error));
     }
   }
 
@@ -199,11 +172,11 @@ export class RouteFinder {
     const port = portOf(sandbox, target);
     if (port === sandbox.port) {
       const closed = callerOf()?.kind === 'platform' ? null : closedOperation(path);
-      return closed === null ? null : refuse('closed', 403, `${closed} is not open to clients`);
+      return closed === null ? null : refusalOf('closed', 403, `${closed} is not open to clients`);
     }
     const { addresses, registry } = this.#parts;
     const open = addresses.isPortAllowed(port) && !(await registry.isDaemon(sandbox.ip ?? null, port));
-    return open ? null : refuse('closed', 403, `port ${port} is not open to clients`);
+    return open ? null : refusalOf('closed', 403, `port ${port} is not open to clients`);
   }
 
   async #upstream(sandbox: Sandbox, { target, ...rest }: Wanted): Promise<Route | Refusal> {
@@ -215,25 +188,13 @@ export class RouteFinder {
       return { sandboxId, incarnation, address, port, party: owner ?? sandboxId, ...rest };
     } catch (error) {
       const message = `sandbox '${sandbox.id}' cannot be reached on port ${target.port}: ${messageOf(error)}`;
-      return refuse('failed', 502, message);
+      return refusalOf('failed', 502, message);
     }
   }
 }
 
-export function isRefusal(answer: Route | Refusal): answer is Refusal {
-  return 'code' in answer;
-}
-
-function portOf(sandbox: Sandbox, { port }: Target): number {
-  return port === DAEMON_PORT ? sandbox.port : port;
-}
-
 function malformed(path: string): Refusal {
-  return refuse('malformed', 400, `the request target must be a path or an http URL, not '${path}'`);
-}
-
-function refuse(result: Refusal['result'], code: number, message: string): Refusal {
-  return { result, code, message };
+  return refusalOf('malformed', 400, `the request target must be a path or an http URL, not '${path}'`);
 }
 
 function limited(refusal: TooMany | null): Refusal | null {
@@ -241,7 +202,7 @@ function limited(refusal: TooMany | null): Refusal | null {
 }
 
 function unknown(id: string): Refusal {
-  return refuse('unknown', 502, `sandbox '${id}' is not known`);
+  return refusalOf('unknown', 502, `sandbox '${id}' is not known`);
 }
 
 function describeLoop(id: string): string {

@@ -13,10 +13,11 @@ import { isInvalidResponse } from '../proxy/response-checks.ts';
 import type { StaleConnections } from '../proxy/stale-connections.ts';
 import { AccessLog } from './access-log.ts';
 import { answerPreflight, isPreflight, type RefusalAnswer } from './answers.ts';
+import { type Decision, isRefusal, RESULTS, type Result } from './decisions.ts';
 import { closeSignal, type Downstream, requestFrom, upgradeFrom } from './downstream.ts';
 import type { RequestTimes } from './request-times.ts';
 import { RouteAnswers } from './route-answers.ts';
-import { type Decision, isRefusal, RESULTS, type Result, type RouteFinder } from './route-finder.ts';
+import type { RouteFinder } from './route-finder.ts';
 import type { Target, TargetReader } from './target.ts';
 
 export interface RouterParts {
