@@ -12,8 +12,8 @@ curl() { command curl -sS -w '\\n%{http_code}' "$@"; }`;
 /** What others need, and what ends it. */
 const FIRST = ['init', 'uploadFiles'];
 const LAST = ['removeSandbox', 'upgrade'];
-/** /proc is what the tests' daemon freezes: it cannot be. No process has the tag, and this gateway has no hook for creations. */
-const REFUSED = ['freezeFilesystem', 'stopProcess', 'createSandbox'];
+/** /proc is what the tests' daemon freezes: it cannot be. No process has the tag, and this gateway has no hook for creations and no domain. */
+const REFUSED = ['freezeFilesystem', 'stopProcess', 'createSandbox', 'makePreviewLink'];
 /** This stream does not end. A block of docs/extensions.md follows it. */
 const ENDLESS = ['followMetrics'];
 

@@ -31,6 +31,11 @@ export class Forwarded {
     return client;
   }
 
+  /** Whether the client came by TLS, as far as a trusted proxy says. */
+  isSecure(request: IncomingMessage): boolean {
+    return this.#isTrusted(peerOf(request)) && request.headers['x-forwarded-proto'] === 'https';
+  }
+
   /** Rewrites what `headers` say of the client of `request`; the proxy is added to what a trusted proxy says. */
   rewrite(headers: IncomingHttpHeaders, request: IncomingMessage): void {
     const peer = peerOf(request);

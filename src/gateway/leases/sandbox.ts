@@ -54,6 +54,8 @@ export interface Registration extends Description {
   readonly autoResume?: boolean;
   /** It expires after so many seconds without use; absent: only its deadline counts. */
   readonly idleTimeout?: number;
+  /** Requests to its ports show this token, or a pass that it has signed; null: they need none; absent: as before. */
+  readonly trafficToken?: string | null;
   /** The client that may read and extend it; null: only the platform. */
   readonly owner: string | null;
 }

@@ -12,12 +12,14 @@ export interface RefusalAnswer {
   readonly message: string;
   /** When to retry, in whole seconds; absent: not sent. */
   readonly retryAfter?: number | undefined;
+  /** More headers. */
+  readonly headers?: Readonly<Record<string, string>>;
 }
 
 /** Refuses a request, or closes its connection if the response has begun. */
 export function refuse(
   response: ServerResponse,
-  { code, message, retryAfter }: RefusalAnswer,
+  { code, message, retryAfter, headers }: RefusalAnswer,
   sandboxID?: string,
 ): void {
   if (response.headersSent) {
@@ -31,7 +33,11 @@ export function refuse(
   passOnIds(response.req, response);
   if (retryAfter !== undefined) response.setHeader('retry-after', retryAfter);
   // Without its own phrase the answer would have the sandbox's.
-  response.writeHead(code, STATUS_CODES[code], { ...OWN_HEADERS, 'content-length': Buffer.byteLength(body) });
+  response.writeHead(code, STATUS_CODES[code], {
+    ...OWN_HEADERS,
+    ...headers,
+    'content-length': Buffer.byteLength(body),
+  });
   response.end(body);
 }
 

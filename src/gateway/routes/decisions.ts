@@ -7,7 +7,7 @@ import type { Target } from './target.ts';
 /** How requests for sandboxes ended: the labels of a metric. */
 export const RESULTS = [
   ...(['carried', 'malformed', 'looped', 'closed', 'unauthorized', 'unknown', 'expired'] as const),
-  ...(['busy', 'limited', 'failed'] as const),
+  ...(['busy', 'limited', 'failed', 'redirected'] as const),
 ];
 export type Result = (typeof RESULTS)[number];
 
@@ -21,6 +21,10 @@ export interface Route extends Upstream {
   readonly party: string;
   /** Whether a rate limit counted the request, so that each one must be asked about. */
   readonly isCounted: boolean;
+  /** Whether other requests for the same port may be refused, so that each one must be asked about. */
+  readonly isPrivate: boolean;
+  /** For how long the request may go on, in ms; infinity: as long as the sandbox runs. */
+  readonly passMs: number;
 }
 
 export interface Refusal extends RefusalAnswer {
@@ -30,7 +34,7 @@ export interface Refusal extends RefusalAnswer {
 /** The decision on a request. */
 export type Decision = (Route | Refusal) & { readonly phase: FoundPhase };
 
-export function isRefusal(answer: Route | Refusal): answer is Refusal {
+export function isRefusal(answer: object): answer is Refusal {
   return 'code' in answer;
 }
 

@@ -2,12 +2,14 @@ import { httpStatusOf, messageOf } from '../../base/errors.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
 import type { Addresses } from '../access/addresses.ts';
 import type { Caller } from '../access/keys.ts';
+import type { Shown } from '../access/previews.ts';
 import type { Rate, TooMany } from '../access/rates.ts';
 import { isReachable, type Sandbox } from '../leases/sandbox.ts';
 import { hasPassed, type Via } from '../proxy/via.ts';
 import type { Registry } from '../registry/registry.ts';
 import { closedOperation, originForm } from './closed-paths.ts';
 import { type Decision, isRefusal, portOf, type Refusal, type Route, refusalOf } from './decisions.ts';
+import { noKey, type PreviewGate } from './preview-gate.ts';
 import { foundPhase, type RequestTimes } from './request-times.ts';
 import type { Target } from './target.ts';
 
@@ -23,6 +25,8 @@ export interface Question {
   readonly path: string;
   /** By the keys that count at the moment. */
   readonly caller: () => Caller | null;
+  /** What it shows to reach a private sandbox. */
+  readonly shown: Shown;
   readonly via: string | undefined;
   /** Aborts when the client has gone. */
   readonly closed: () => AbortSignal;
@@ -42,7 +46,7 @@ export interface UseRecorder {
 }
 
 /** The part of a route that is known before the sandbox is looked up. */
-interface Wanted extends Pick<Route, 'path' | 'pseudonym' | 'leftMs' | 'isCounted'> {
+interface Wanted extends Pick<Route, 'path' | 'pseudonym' | 'leftMs' | 'isCounted' | 'isPrivate' | 'passMs'> {
   readonly target: Target;
 }
 
@@ -54,6 +58,7 @@ export interface RouteParts {
   readonly activity: UseRecorder;
   readonly rates: { readonly clients: Rate; readonly sandboxes: Rate };
   readonly times: RequestTimes;
+  readonly gate: PreviewGate;
   /** Whether only callers with a key reach sandboxes. */
   readonly requireKey: boolean;
 }
@@ -101,14 +106,14 @@ export class RouteFinder {
     const refusal = this.#refuseUnseen(question, path, pseudonym, isAgain);
     if (refusal || path === null) return { ...(refusal ?? malformed(question.path)), phase: 'unknown' };
     const { sandbox, now } = await this.#parts.registry.look(target.id);
+    const passage = this.#parts.gate.check(sandbox, { target, path, shown: question.shown, caller }, now);
+    if (isRefusal(passage)) return { ...passage, phase: 'unknown' };
     if (!sandbox || !this.#isVisible(sandbox, caller)) return { ...unknown(target.id), phase: 'unknown' };
     const phase = foundPhase(sandbox, now);
     const leftMs = Math.max(0, isReachable(sandbox, now) ? sandbox.deadline - now : 0);
     const isCounted = this.#isCounted(caller);
-    return {
-      ...(await this.#admit(question, sandbox, { target, path, pseudonym, leftMs, isCounted }, isAgain)),
-      phase,
-    };
+    const wanted = { target, path, pseudonym, leftMs, isCounted, ...passage };
+    return { ...(await this.#admit(question, sandbox, wanted, isAgain)), phase };
   }
 
   /** Refuses what can be refused before the sandbox is looked up. */
@@ -117,8 +122,7 @@ export class RouteFinder {
     const caller = question.caller();
     if (path === null) return malformed(asked);
     if (hasPassed(via, pseudonym)) return refusalOf('looped', 508, describeLoop(target.id));
-    if (this.#parts.requireKey && !caller)
-      return refusalOf('unauthorized', 401, 'unauthorized: header X-API-Key is missing or wrong');
+    if (!caller && !this.#parts.gate.canPass(question)) return noKey();
     return caller?.kind === 'client' && !isAgain
       ? limited(this.#parts.rates.clients.take(caller.name))
       : null;
