@@ -118,8 +118,10 @@ export function outcomeOf({ onExpiry, pausedFrom }: Sandbox): Outcome {
 
 /** Whether a sandbox that is not running can be resumed, now or soon. */
 export function isResumable(sandbox: Sandbox): boolean {
-  const { phase, isDoomed } = sandbox;
-  return outcomeOf(sandbox) === 'pause' && phase !== 'removing' && phase !== 'creating' && !isDoomed;
+  const { phase, isDoomed, isResumed } = sandbox;
+  if (phase === 'removing' || phase === 'creating' || isDoomed) return false;
+  // A paused one is resumed even if it would be removed when its time is up.
+  return phase === 'paused' || phase === 'resuming' || isResumed === true || outcomeOf(sandbox) === 'pause';
 }
 
 /** Identifies one attempt to expire, resume or remove a sandbox. All gateways that work on the attempt use the same id. */
