@@ -227,7 +227,7 @@ test('the tour prints its key lines, exits with 0 and leaves no files', { timeou
     /← I am red 5050/,
     /← roses/,
     /← curl: \(\d+\)/,
-    /← 403 [^]*?is private/,
+    /← 403 [\s\S]*?is private/,
     /← a link for a browser/,
     /← 303 /,
     /← 200 <h1>green<\/h1>/,

@@ -19,7 +19,7 @@ export function trafficTokenFor(allowPublicTraffic: boolean | null = null): {
 }
 
 /** What a request shows to reach a private sandbox. */
-export interface Shown {
+export interface PreviewCredentials {
   /** Values of the header for the traffic token. */
   readonly tokens: readonly string[];
   /** Passes in cookies. */
@@ -54,8 +54,8 @@ export class Previews {
   read(
     { headers, headersDistinct }: IncomingMessage,
     target: string,
-    more: Pick<Shown, 'canRedirect' | 'isSecure'>,
-  ): Shown {
+    more: Pick<PreviewCredentials, 'canRedirect' | 'isSecure'>,
+  ): PreviewCredentials {
     return {
       tokens: headersDistinct[this.tokenHeader.toLowerCase()] ?? [],
       cookies: cookiesIn(headers)
@@ -73,7 +73,13 @@ export class Previews {
    * @param port as the client names it
    * @param now Unix ms
    */
-  admit(token: string, port: number, target: string, shown: Shown, now: number): Admitted | null {
+  admit(
+    token: string,
+    port: number,
+    target: string,
+    shown: PreviewCredentials,
+    now: number,
+  ): Admitted | null {
     if (shown.tokens.length === 1 && isEqual(shown.tokens[0] ?? '', token))
       return { leftMs: Number.POSITIVE_INFINITY };
     const leftMs = (pass: string) => leftOf(token, port, pass, now);
@@ -102,7 +108,7 @@ export class Previews {
     else headers.cookie = left.map(([, , text]) => text).join('; ');
   }
 
-  #redirect(target: string, leftMs: number, { link, isSecure }: Shown) {
+  #redirect(target: string, leftMs: number, { link, isSecure }: PreviewCredentials) {
     const rest = this.#split(target)?.rest ?? target;
     const attributes = [
       `${this.name}=${link}`,

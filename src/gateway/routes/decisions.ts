@@ -39,7 +39,7 @@ export function isRefusal(answer: object): answer is Refusal {
 }
 
 /** The port of the sandbox that a target names. */
-export function portOf(sandbox: Sandbox, { port }: Target): number {
+export function targetPort(sandbox: Sandbox, { port }: Target): number {
   return port === DAEMON_PORT ? sandbox.port : port;
 }
 

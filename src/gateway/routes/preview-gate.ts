@@ -1,7 +1,7 @@
 import type { Caller } from '../access/keys.ts';
-import type { Previews, Shown } from '../access/previews.ts';
+import type { PreviewCredentials, Previews } from '../access/previews.ts';
 import type { Sandbox } from '../leases/sandbox.ts';
-import { portOf, type Refusal, refusalOf } from './decisions.ts';
+import { type Refusal, refusalOf, targetPort } from './decisions.ts';
 import type { Target } from './target.ts';
 
 /** A request that may reach its port. */
@@ -13,11 +13,11 @@ export interface Passage {
 }
 
 /** A request for a port. */
-export interface Approach {
+export interface PortRequest {
   readonly target: Target;
   /** In origin form. */
   readonly path: string;
-  readonly shown: Shown;
+  readonly shown: PreviewCredentials;
   readonly caller: Caller | null;
 }
 
@@ -38,14 +38,18 @@ export class PreviewGate {
   }
 
   /** Whether a request without a key may be allowed by what it shows. */
-  canPass({ target, shown }: Pick<Approach, 'target' | 'shown'>): boolean {
+  canPass({ target, shown }: Pick<PortRequest, 'target' | 'shown'>): boolean {
     if (!this.#requireKey) return true;
     return shown.tokens.length + shown.cookies.length > 0 || (shown.link !== null && target.isByHost);
   }
 
   /** @param sandbox null: there is none */
-  check(sandbox: Sandbox | null, { target, path, shown, caller }: Approach, now: number): Passage | Refusal {
-    const token = sandbox && portOf(sandbox, target) !== sandbox.port ? sandbox.trafficToken : null;
+  check(
+    sandbox: Sandbox | null,
+    { target, path, shown, caller }: PortRequest,
+    now: number,
+  ): Passage | Refusal {
+    const token = sandbox && targetPort(sandbox, target) !== sandbox.port ? sandbox.trafficToken : null;
     if (caller?.kind === 'platform') return OPEN;
     if (!token) return this.#requireKey && !caller ? noKey() : OPEN;
     const admitted = this.#previews.admit(token, target.port, path, shown, now);

@@ -2,13 +2,13 @@ import { httpStatusOf, messageOf } from '../../base/errors.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
 import type { Addresses } from '../access/addresses.ts';
 import type { Caller } from '../access/keys.ts';
-import type { Shown } from '../access/previews.ts';
+import type { PreviewCredentials } from '../access/previews.ts';
 import type { Rate, TooMany } from '../access/rates.ts';
 import { isReachable, type Sandbox } from '../leases/sandbox.ts';
 import { hasPassed, type Via } from '../proxy/via.ts';
 import type { Registry } from '../registry/registry.ts';
 import { closedOperation, originForm } from './closed-paths.ts';
-import { type Decision, isRefusal, portOf, type Refusal, type Route, refusalOf } from './decisions.ts';
+import { type Decision, isRefusal, type Refusal, type Route, refusalOf, targetPort } from './decisions.ts';
 import { noKey, type PreviewGate } from './preview-gate.ts';
 import { foundPhase, type RequestTimes } from './request-times.ts';
 import type { Target } from './target.ts';
@@ -26,7 +26,7 @@ export interface Question {
   /** By the keys that count at the moment. */
   readonly caller: () => Caller | null;
   /** What it shows to reach a private sandbox. */
-  readonly shown: Shown;
+  readonly shown: PreviewCredentials;
   readonly via: string | undefined;
   /** Aborts when the client has gone. */
   readonly closed: () => AbortSignal;
@@ -173,7 +173,7 @@ export class RouteFinder {
     { target, caller: callerOf }: Question,
     path: string,
   ): Promise<Refusal | null> {
-    const port = portOf(sandbox, target);
+    const port = targetPort(sandbox, target);
     if (port === sandbox.port) {
       const closed = callerOf()?.kind === 'platform' ? null : closedOperation(path);
       return closed === null ? null : refusalOf('closed', 403, `${closed} is not open to clients`);
@@ -184,7 +184,7 @@ export class RouteFinder {
   }
 
   async #upstream(sandbox: Sandbox, { target, ...rest }: Wanted): Promise<Route | Refusal> {
-    const port = portOf(sandbox, target);
+    const port = targetPort(sandbox, target);
     try {
       const address = await this.#parts.addresses.resolve(sandbox.address);
       const { id: sandboxId, incarnation, owner } = sandbox;
