@@ -1,3 +1,4 @@
+import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import {
   chmodSync,
@@ -16,7 +17,7 @@ import { connectMachine, disconnectMachine, findPlace, freePlace, type Place, ta
 import { Qmp } from './qmp.ts';
 import { homeOf, type Settings } from './settings.ts';
 import { load, save } from './snapshots.ts';
-import { run } from './tools.ts';
+import { run, until } from './tools.ts';
 
 /** Who qemu is. No account of this machine, and no user of a container, has this number. */
 const QEMU_ID = 0x7effffff;
@@ -29,6 +30,9 @@ const OVERHEAD = 1024;
 /** The address of every machine when it has just been forked, and that of its router (test/support/guest/init.sh). */
 const FIRST_ADDRESS = '10.0.2.15';
 const TEMPLATE_ID = 'template';
+
+/** How long qemu may take until it can be controlled, in ms. */
+const QEMU_MS = 30_000;
 
 /** Virtual machines of qemu. Each is a fork of one that has booted: its memory and its disk are copies. */
 export class VirtualMachines implements Backend {
@@ -51,7 +55,7 @@ export class VirtualMachines implements Backend {
     const disk = join(this.#settings.image, 'disk.ext4');
     run('qemu-img', ['create', '-q', '-f', 'qcow2', '-b', disk, '-F', 'raw', join(home, 'disk.qcow2')]);
     const place = takePlace(this.#settings.directory, TEMPLATE_ID);
-    const cgroup = this.#start(TEMPLATE_ID, place, []);
+    const cgroup = await this.#start(TEMPLATE_ID, place, []);
     await this.#answers(place, BOOT_S);
     // Units that are still starting would go on in every fork.
     const settle =
@@ -110,7 +114,7 @@ export class VirtualMachines implements Backend {
   }
 
   async #resumeIn(id: string, place: Place): Promise<void> {
-    this.#start(id, place, ['-incoming', 'defer']);
+    await this.#start(id, place, ['-incoming', 'defer']);
     using qmp = await Qmp.connect(join(homeOf(this.#settings, id), 'control'));
     await load(qmp, homeOf(this.#settings, id));
   }
@@ -127,7 +131,7 @@ export class VirtualMachines implements Backend {
   }
 
   /** Starts qemu in a cgroup of its own; it goes on without this process. */
-  #start(id: string, place: Place, more: readonly string[]): SandboxCgroup {
+  async #start(id: string, place: Place, more: readonly string[]): Promise<SandboxCgroup> {
     const { image, memory, accelerator } = this.#settings;
     const home = homeOf(this.#settings, id);
     connectMachine(place, FIRST_ADDRESS);
@@ -162,11 +166,19 @@ export class VirtualMachines implements Backend {
       ],
       ...['-serial', `file:${home}/console`, '-qmp', `unix:${home}/control,server=on,wait=off`],
       ...['-sandbox', 'on,obsolete=deny,spawn=deny,resourcecontrol=deny', '-runas', `${QEMU_ID}:${QEMU_ID}`],
-      ...['-daemonize', ...more],
+      ...more,
     ];
     chmodSync(home, 0o711);
     chownSync(home, QEMU_ID, QEMU_ID);
-    run('sh', ['-c', 'echo $$ >"$0/cgroup.procs" && exec "$@"', cgroup.path, 'qemu-system-x86_64', ...args]);
+    rmSync(join(home, 'control'), { force: true });
+    const script = `umask 077; echo $$ >"$0/cgroup.procs" && exec "$@" >'${home}/log' 2>&1`;
+    const command = [script, cgroup.path, 'qemu-system-x86_64', ...args];
+    // It could not daemonize itself, because it may start no program.
+    const qemu = spawn('sh', ['-c', ...command], { detached: true, stdio: 'ignore' });
+    const hasEnded = () => qemu.exitCode !== null || qemu.signalCode !== null;
+    await until('the start of qemu', QEMU_MS, () => hasEnded() || existsSync(join(home, 'control')));
+    if (hasEnded()) throw new Error(`qemu has ended: ${readFileSync(join(home, 'log'), 'utf8')}`);
+    qemu.unref();
     return cgroup;
   }
 
