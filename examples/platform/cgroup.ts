@@ -52,11 +52,17 @@ export class SandboxCgroup {
     return this.#events().includes('populated 1');
   }
 
-  /** Resolves when everything in it stands still, or goes on. */
+  /** Resolves when everything in it stands still, or goes on. Throws when it does not, for example because a process waits for a disk. */
   async setFrozen(isFrozen: boolean): Promise<void> {
     const wanted = isFrozen ? '1' : '0';
     writeFileSync(join(this.path, 'cgroup.freeze'), wanted);
-    await until(`freeze ${wanted}`, LIMIT_MS, () => this.#events().includes(`frozen ${wanted}`));
+    try {
+      await until(`freeze ${wanted}`, LIMIT_MS, () => this.#events().includes(`frozen ${wanted}`));
+    } catch (error) {
+      // What has not been paused goes on.
+      writeFileSync(join(this.path, 'cgroup.freeze'), '0');
+      throw error;
+    }
   }
 
   /** Kills everything in it, also what is frozen, and removes it. Does nothing when it does not exist. */
@@ -64,7 +70,7 @@ export class SandboxCgroup {
     if (!this.exists) return;
     writeFileSync(join(this.path, 'cgroup.kill'), '1');
     await until('the end of its processes', LIMIT_MS, () => !this.isPopulated);
-    removeTree(this.path);
+    removeCgroups(this.path);
   }
 
   #events(): string {
@@ -72,8 +78,8 @@ export class SandboxCgroup {
   }
 }
 
-function removeTree(path: string): void {
+function removeCgroups(path: string): void {
   for (const entry of readdirSync(path, { withFileTypes: true }))
-    if (entry.isDirectory()) removeTree(join(path, entry.name));
+    if (entry.isDirectory()) removeCgroups(join(path, entry.name));
   rmdirSync(path);
 }

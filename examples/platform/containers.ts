@@ -1,11 +1,11 @@
-import { chownSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chownSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Backend, Made } from './backend.ts';
 import { SandboxCgroup } from './cgroup.ts';
 import { connectContainer, findPlace, freePlace, takePlace } from './network.ts';
 import { configuration, FIRST_ID } from './oci.ts';
 import { homeOf, type Settings } from './settings.ts';
-import { isAnswering, run } from './tools.ts';
+import { isAnswering, removeTree, run, tail } from './tools.ts';
 
 /** Files of its cgroup that the container may write (Documentation/admin-guide/cgroup-v2.rst, "Delegation"). */
 const DELEGATED = ['', 'cgroup.procs', 'cgroup.subtree_control', 'cgroup.threads'];
@@ -56,7 +56,7 @@ export class Containers implements Backend {
     while (!(await isAnswering(address))) {
       const hasEnded = !cgroup.isPopulated;
       if (!hasEnded && performance.now() < end) continue;
-      const log = readFileSync(join(home, 'log'), 'utf8').trim().slice(-QUOTED);
+      const log = tail(join(home, 'log'), QUOTED);
       throw new Error(`the container ${hasEnded ? 'has ended' : 'does not answer'}: ${log}`);
     }
   }
@@ -70,7 +70,7 @@ export class Containers implements Backend {
     try {
       run('sh', ['-c', script, cgroup.path, 'crun', ...this.#common, ...create]);
     } catch (error) {
-      throw new Error(readFileSync(join(home, 'log'), 'utf8').trim(), { cause: error });
+      throw new Error(tail(join(home, 'log'), QUOTED), { cause: error });
     }
   }
 
@@ -89,10 +89,10 @@ export class Containers implements Backend {
     const { directory } = this.#settings;
     const home = homeOf(this.#settings, id);
     await this.#cgroupOf(id).remove();
-    if (existsSync(join(home, 'pid'))) this.#crun('delete', '--force', id);
+    if (existsSync(join(directory, 'crun', id))) this.#crun('delete', '--force', id);
     if (readFileSync('/proc/self/mounts', 'utf8').includes(` ${home}/root `))
       run('umount', ['--lazy', join(home, 'root')]);
-    rmSync(home, { recursive: true, force: true });
+    removeTree(home);
     const place = findPlace(directory, id);
     if (place) freePlace(directory, place);
   }

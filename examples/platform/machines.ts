@@ -17,7 +17,7 @@ import { connectMachine, disconnectMachine, findPlace, freePlace, type Place, ta
 import { Qmp } from './qmp.ts';
 import { homeOf, type Settings } from './settings.ts';
 import { load, save } from './snapshots.ts';
-import { run, until } from './tools.ts';
+import { removeTree, run, tail, until } from './tools.ts';
 
 /** Who qemu is. No account of this machine, and no user of a container, has this number. */
 const QEMU_ID = 0x7effffff;
@@ -33,6 +33,8 @@ const TEMPLATE_ID = 'template';
 
 /** How long qemu may take until it can be controlled, in ms. */
 const QEMU_MS = 30_000;
+/** How much of its log an error quotes, in characters. */
+const QUOTED = 400;
 
 /** Virtual machines of qemu. Each is a fork of one that has booted: its memory and its disk are copies. */
 export class VirtualMachines implements Backend {
@@ -105,7 +107,7 @@ export class VirtualMachines implements Backend {
     const place = findPlace(this.#settings.directory, id);
     await this.#cgroupOf(id).remove();
     if (place) disconnectMachine(place);
-    rmSync(homeOf(this.#settings, id), { recursive: true, force: true });
+    removeTree(homeOf(this.#settings, id));
     if (place) freePlace(this.#settings.directory, place);
   }
 
@@ -169,7 +171,8 @@ export class VirtualMachines implements Backend {
       ...more,
     ];
     chmodSync(home, 0o711);
-    chownSync(home, QEMU_ID, QEMU_ID);
+    // qemu opens its disk once more when its state has been loaded.
+    for (const each of [home, join(home, 'disk.qcow2')]) chownSync(each, QEMU_ID, QEMU_ID);
     rmSync(join(home, 'control'), { force: true });
     const script = `umask 077; echo $$ >"$0/cgroup.procs" && exec "$@" >'${home}/log' 2>&1`;
     const command = [script, cgroup.path, 'qemu-system-x86_64', ...args];
@@ -177,7 +180,7 @@ export class VirtualMachines implements Backend {
     const qemu = spawn('sh', ['-c', ...command], { detached: true, stdio: 'ignore' });
     const hasEnded = () => qemu.exitCode !== null || qemu.signalCode !== null;
     await until('the start of qemu', QEMU_MS, () => hasEnded() || existsSync(join(home, 'control')));
-    if (hasEnded()) throw new Error(`qemu has ended: ${readFileSync(join(home, 'log'), 'utf8')}`);
+    if (hasEnded()) throw new Error(`qemu has ended: ${tail(join(home, 'log'), QUOTED)}`);
     qemu.unref();
     return cgroup;
   }

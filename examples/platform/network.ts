@@ -1,5 +1,5 @@
 import { randomInt } from 'node:crypto';
-import { mkdirSync, readdirSync, readlinkSync, rmSync, symlinkSync } from 'node:fs';
+import { readdirSync, readlinkSync, rmSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { run } from './tools.ts';
 
@@ -28,7 +28,6 @@ function placeOf(index: number): Place {
 /** Takes a free place for a sandbox. */
 export function takePlace(directory: string, id: string): Place {
   const places = join(directory, 'places');
-  mkdirSync(places, { recursive: true });
   for (;;) {
     // Not an address that was just given up: somebody may still believe that it is another sandbox.
     const place = placeOf(randomInt(0x0100, 0xff00));

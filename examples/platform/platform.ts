@@ -1,13 +1,13 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdirSync, rmSync } from 'node:fs';
+import { mkdirSync } from 'node:fs';
 import { type AddressInfo, createServer, type Server } from 'node:net';
 import { join } from 'node:path';
 import { GATEWAY_ADDRESS } from './network.ts';
 import { buildRoot } from './root.ts';
 import type { Settings } from './settings.ts';
-import { run } from './tools.ts';
+import { removeTree, run } from './tools.ts';
 
 /**
  * The first process in the namespaces. The gateway, the hooks, the sandboxes, their mounts and their links are in them, too, so the
@@ -95,7 +95,7 @@ export class Platform implements AsyncDisposable {
     const cgroup = `/sys/fs/cgroup/envd-platform-${port}`;
     removeRemains(directory, cgroup);
     // Users of containers need a way to their files.
-    for (const each of [directory, join(directory, 'sandboxes')])
+    for (const each of [directory, join(directory, 'sandboxes'), join(directory, 'places')])
       mkdirSync(each, { recursive: true, mode: 0o711 });
     const start: Start = {
       settings: { backend, accelerator, directory, cgroup, image, daemon, memory },
@@ -164,7 +164,7 @@ function spawnInside(): ChildProcess {
 /** Removes what a platform leaves behind when all of its processes have ended. */
 function removeRemains(directory: string, cgroup: string): void {
   run('unshare', ['--mount', 'sh', '-ec', REMOVE_CGROUPS, cgroup]);
-  rmSync(directory, { recursive: true, force: true });
+  removeTree(directory);
 }
 
 function urlOf(server: Server): string {

@@ -1,4 +1,5 @@
 import { execFileSync } from 'node:child_process';
+import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 
 const POLL_MS = 5;
@@ -18,6 +19,23 @@ export function messageOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   const complaint = 'stderr' in error ? String(error.stderr).trim() : '';
   return complaint === '' ? error.message : `${error.message}: ${complaint}`;
+}
+
+/** The end of a file, which may be of any size. */
+export function tail(path: string, bytes: number): string {
+  const file = openSync(path, 'r');
+  try {
+    const buffer = Buffer.alloc(bytes);
+    const read = readSync(file, buffer, 0, bytes, Math.max(0, fstatSync(file).size - bytes));
+    return buffer.toString('utf8', 0, read).trim();
+  } finally {
+    closeSync(file);
+  }
+}
+
+/** Removes a directory with everything in it. Trees of sandboxes may be deeper than a path can be long. */
+export function removeTree(path: string): void {
+  run('rm', ['--recursive', '--force', '--one-file-system', path]);
 }
 
 /** Whether the daemon at an address answers; waits a moment if it does not. */

@@ -102,6 +102,16 @@ test('a paused sandbox stands still, and goes on with its memory', { timeout: 12
   expect(Number(await shell(resumed, 'cat /tmp/count'))).toBeGreaterThan(Number(paused));
 });
 
+test('a sandbox is removed however it has left its files', { timeout: 120_000 }, async () => {
+  const sandbox = await create();
+  // Deeper than a path can be long, and without any right.
+  const nest = 'import os\nfor _ in range(3000):\n  os.mkdir("deeper" * 5)\n  os.chdir("deeper" * 5)\n';
+  await sandbox.files.write('nest.py', nest);
+  await sandbox.commands.run('python3 nest.py; mkdir locked; touch locked/file; chmod 0 locked');
+  expect(await sandbox.kill()).toBe(true);
+  expect(existsSync(join(platform.directory, 'sandboxes', sandbox.sandboxId))).toBe(false);
+});
+
 test('a sandbox whose time is up is removed', { timeout: 120_000 }, async () => {
   const sandbox = await create();
   const home = join(platform.directory, 'sandboxes', sandbox.sandboxId);
