@@ -134,14 +134,31 @@ export class VirtualMachines implements Backend {
 
   /** Starts qemu in a cgroup of its own; it goes on without this process. */
   async #start(id: string, place: Place, more: readonly string[]): Promise<SandboxCgroup> {
-    const { image, memory, accelerator } = this.#settings;
     const home = homeOf(this.#settings, id);
+    const control = join(home, 'control');
     connectMachine(place, FIRST_ADDRESS);
     const cgroup = this.#cgroupOf(id);
-    cgroup.make(memory + OVERHEAD);
+    cgroup.make(this.#settings.memory + OVERHEAD);
+    chmodSync(home, 0o711);
+    // qemu opens its disk once more when its state has been loaded.
+    for (const each of [home, join(home, 'disk.qcow2')]) chownSync(each, QEMU_ID, QEMU_ID);
+    rmSync(control, { force: true });
+    const script = `umask 077; echo $$ >"$0/cgroup.procs" && exec "$@" >'${home}/log' 2>&1`;
+    const command = [script, cgroup.path, 'qemu-system-x86_64', ...this.#arguments(home, place), ...more];
+    // It could not daemonize itself, because it may start no program.
+    const qemu = spawn('sh', ['-c', ...command], { detached: true, stdio: 'ignore' });
+    const hasEnded = () => qemu.exitCode !== null || qemu.signalCode !== null;
+    await until('the start of qemu', QEMU_MS, () => hasEnded() || existsSync(control));
+    if (hasEnded()) throw new Error(`qemu has ended: ${tail(join(home, 'log'), QUOTED)}`);
+    qemu.unref();
+    return cgroup;
+  }
+
+  #arguments(home: string, place: Place): readonly string[] {
+    const { image, memory, accelerator } = this.#settings;
     const size = `${memory}M`;
     const isKvm = accelerator === 'kvm';
-    const args = [
+    return [
       ...['-accel', isKvm ? 'kvm' : 'tcg,tb-size=256', '-cpu', isKvm ? 'host' : 'Nehalem', '-m', size],
       ...[
         '-M',
@@ -168,21 +185,7 @@ export class VirtualMachines implements Backend {
       ],
       ...['-serial', `file:${home}/console`, '-qmp', `unix:${home}/control,server=on,wait=off`],
       ...['-sandbox', 'on,obsolete=deny,spawn=deny,resourcecontrol=deny', '-runas', `${QEMU_ID}:${QEMU_ID}`],
-      ...more,
     ];
-    chmodSync(home, 0o711);
-    // qemu opens its disk once more when its state has been loaded.
-    for (const each of [home, join(home, 'disk.qcow2')]) chownSync(each, QEMU_ID, QEMU_ID);
-    rmSync(join(home, 'control'), { force: true });
-    const script = `umask 077; echo $$ >"$0/cgroup.procs" && exec "$@" >'${home}/log' 2>&1`;
-    const command = [script, cgroup.path, 'qemu-system-x86_64', ...args];
-    // It could not daemonize itself, because it may start no program.
-    const qemu = spawn('sh', ['-c', ...command], { detached: true, stdio: 'ignore' });
-    const hasEnded = () => qemu.exitCode !== null || qemu.signalCode !== null;
-    await until('the start of qemu', QEMU_MS, () => hasEnded() || existsSync(join(home, 'control')));
-    if (hasEnded()) throw new Error(`qemu has ended: ${tail(join(home, 'log'), QUOTED)}`);
-    qemu.unref();
-    return cgroup;
   }
 
   /** Resolves when the daemon answers at the address that all machines have first. */

@@ -11,9 +11,10 @@ import { removeTree, run } from './tools.ts';
 
 /**
  * The first process in the namespaces. The gateway, the hooks, the sandboxes, their mounts and their links are in them, too, so the
- * kernel ends all of it with this process.
+ * kernel ends all of it with this process. The sysfs of the machine may be read-only, which no container could mount.
  */
 const FIRST_PROCESS = `
+mount -t sysfs sysfs /sys
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 echo 0 >/proc/sys/net/ipv4/ip_forward
 ip link set lo up
