@@ -278,7 +278,7 @@ describe('test files', () => {
 
   test('import helpers of test/support only; programs and their tests those of their own folder', () => {
     const strangers = known.filter(({ from, to }) => {
-      const isShared = /^(src|native|systemd|proto|test\/support)\//.test(to);
+      const isShared = /^(src|native|systemd|proto|examples|test\/support)\//.test(to);
       const program = /^test\/(bench|demo|conformance|fault-points|fuzz|mutants|soak|models)\//.exec(to)?.[0];
       return !isShared && (program === undefined || !from.startsWith(program.slice(0, -1)));
     });

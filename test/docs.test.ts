@@ -72,6 +72,10 @@ const NOT_RUN: Readonly<Record<string, string>> = {
     'it changes the machine; test/package/debian.package.ts does it in a root',
   'docs/packages.md: skopeo copy oci-archive:envd-0.2.0-linux-x64.oci.tar docker://registry.example/envd:0.2.0':
     'it needs a registry; test/package/artefacts.package.ts copies to a directory',
+  'docs/gateway.md: curl -sS "$GATEWAY/sandboxes/shop/previews" -H \'X-API-Key: KEY\' --json \'{"port":3000,"path":"/cart?id=7","expiresIn":600}\'':
+    'it needs a domain; test/gateway/previews.test.ts makes such links and opens them',
+  'docs/platform.md':
+    'it runs until it is ended; test/platform/containers.test.ts starts the same, with the published client',
   'docs/operating.md: cd "$(mktemp -d)"': 'it needs Java, and changes the certificates of the machine',
   'docs/operating.md: mkdir -p ~/.pki/nssdb': 'it needs the database of certificates of a browser',
 };

@@ -27,6 +27,7 @@ const LONG = [
   'test/daemon/watch.test.ts',
   'test/gateway/{cluster,crash,forgotten,idle,sentinel,several}.test.ts',
   'test/models/expiry.test.ts',
+  'test/platform/{containers,machines}.test.ts',
   'test/{mutants,soak}.test.ts',
   'test/unit/daemon/services/init/volumes.test.ts',
   'test/unit/daemon/services/watch/{limits,random}.test.ts',

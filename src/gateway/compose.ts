@@ -5,6 +5,7 @@ import { Addresses } from './access/addresses.ts';
 import { Forwarded } from './access/forwarded.ts';
 import { InFlight } from './access/in-flight.ts';
 import { Keys } from './access/keys.ts';
+import { Previews } from './access/previews.ts';
 import { Rate } from './access/rates.ts';
 import { buildPlatform, type PlatformParts } from './api/app.ts';
 import { Creations } from './api/creations.ts';
@@ -25,6 +26,7 @@ import { StaleConnections } from './proxy/stale-connections.ts';
 import { Via } from './proxy/via.ts';
 import { untilReachable } from './registry/reachable.ts';
 import { Registry } from './registry/registry.ts';
+import { PreviewGate } from './routes/preview-gate.ts';
 import { RequestTimes } from './routes/request-times.ts';
 import { RouteFinder } from './routes/route-finder.ts';
 import { Router } from './routes/router.ts';
@@ -77,21 +79,24 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
   const { scheduler, resumes } = expiry;
   const targets = new TargetReader(config.headerPrefix, config.domain);
   const [{ drain }, { requireKey, maxRequests }] = [front, config];
+  const previews = new Previews(config.headerPrefix);
+  const gate = new PreviewGate(previews, requireKey);
   const inFlight = new InFlight(config.maxClientRequests);
   const rates = { clients: new Rate(config.clientRate), sandboxes: new Rate(config.sandboxRate) };
   const [times, forwarded] = [new RequestTimes(), new Forwarded(config.trustedProxies)];
   const { tally } = expiry.expiration;
   const metrics = () =>
     renderGatewayMetrics({ registry, results: router.counts, exchanges, times, expiry: tally });
-  const app = composePlatform(common, { targets, drain, metrics, rate: rates.clients, inFlight, ...expiry });
+  const forPlatform = { targets, previews, forwarded, drain, metrics, rate: rates.clients, inFlight };
+  const app = composePlatform(common, { ...forPlatform, ...expiry });
   await app.ready();
   const [activity, via] = [new Activity({ registry, exchanges, logger }), new Via(key)];
-  const parts = { targets, exchanges, staleConnections, inFlight, keys, forwarded, times, logger };
+  const parts = { targets, previews, exchanges, staleConnections, inFlight, keys, forwarded, times, logger };
   const router: Router = new Router({
     ...parts,
     maxRequests,
     requireKey,
-    finder: new RouteFinder({ registry, addresses, activity, via, resumes, rates, times, requireKey }),
+    finder: new RouteFinder({ registry, addresses, activity, via, resumes, rates, times, gate, requireKey }),
     proxy: new ReverseProxy(pools, config.responseTimeout * 1000, forwarded, targets.vary),
     platform: (request, response) => app.routing(request, response),
   });
@@ -168,16 +173,11 @@ async function composeExpiry({ config, logger, registry, addresses, onGone }: Co
 function composePlatform(
   { config, logger, registry, addresses, keys, onGone }: Common,
   {
-    targets,
-    drain,
-    metrics,
-    rate,
-    inFlight,
     expiration,
     scheduler,
-    resumes,
-    creations,
-  }: Expiry & Pick<PlatformParts, 'targets' | 'drain' | 'metrics' | 'rate' | 'inFlight'>,
+    ...given
+  }: Expiry &
+    Pick<PlatformParts, 'targets' | 'previews' | 'forwarded' | 'drain' | 'metrics' | 'rate' | 'inFlight'>,
 ) {
   const onChange = ({ id, phase, deadline }: Sandbox) => {
     if (phase === 'expiring' && deadline > Date.now()) expiration.cancelCollapse(id);
@@ -185,21 +185,7 @@ function composePlatform(
   };
   const { defaultTimeout, idleTimeout, onExpiry, domain, hook, killHook, hookTimeout } = config;
   const hooks = { pause: hook !== null, kill: killHook !== null, timeout: hookTimeout };
-  const parts = { registry, addresses, resumes, hooks, defaultTimeout, idleTimeout };
+  const parts = { registry, addresses, resumes: given.resumes, hooks, defaultTimeout, idleTimeout };
   const operations = new Operations({ ...parts, onChange, onRemoved: onGone });
-  return buildPlatform({
-    operations,
-    creations,
-    defaultTimeout,
-    targets,
-    drain,
-    keys,
-    rate,
-    inFlight,
-    onExpiry,
-    metrics,
-    domain,
-    resumes,
-    logger,
-  });
+  return buildPlatform({ ...given, operations, defaultTimeout, keys, onExpiry, domain, logger });
 }

@@ -2,8 +2,8 @@ import { Counter, Gauge, Registry as Page } from 'prom-client';
 import type { ExpiryTally } from './expiry/tally.ts';
 import type { Exchanges } from './proxy/exchanges.ts';
 import type { Registry } from './registry/registry.ts';
+import type { Result } from './routes/decisions.ts';
 import type { RequestTimes } from './routes/request-times.ts';
-import type { Result } from './routes/route-finder.ts';
 
 /** The parts that the metrics are read from. */
 export interface GatewayTelemetry {

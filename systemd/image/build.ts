@@ -81,6 +81,12 @@ interface Image {
   readonly firstRun: (scratch: string) => FirstRun;
 }
 
+/** A package has no image of virtual machines, which is that of the tests. */
+function platformSources(): string[] {
+  const files = readdirSync(join(ROOT, 'examples/platform')).filter((file) => file.endsWith('.ts'));
+  return files.filter((file) => file !== 'machine-image.ts');
+}
+
 const IMAGES: Readonly<Record<string, Image>> = {
   daemon: {
     name: 'envd',
@@ -130,6 +136,8 @@ const IMAGES: Readonly<Record<string, Image>> = {
       ['systemd/gateway/nginx.conf', 'systemd/nginx.conf'],
       ['systemd/gateway/envd_routes.lua', 'systemd/envd_routes.lua'],
       ['systemd/gateway/envoy.yaml', 'systemd/envoy.yaml'],
+      ['examples/platform/envd-platform.sh', 'bin/envd-platform'],
+      ...platformSources().map((file) => [`examples/platform/${file}`, `share/platform/${file}`] as const),
     ],
     firstRun: (scratch) => ({
       settings: ['--host=127.0.0.1', '--port=0', '--drain=0', `--registry=${scratch}/registry.db`],
@@ -172,7 +180,7 @@ async function build(image: Image): Promise<void> {
   if (hasLibraries) chmodSync(join(dist, 'lib', LOADER), 0o755);
   // The symbols would be a quarter of the size of Node.
   execFileSync(target.strip, ['-o', join(dist, 'lib', name), node]);
-  for (const launcher of readdirSync(join(dist, 'bin'))) chmodSync(join(dist, 'bin', launcher), 0o755);
+  for (const program of readdirSync(join(dist, 'bin'))) chmodSync(join(dist, 'bin', program), 0o755);
   const scratch = join(dist, 'run');
   const run = firstRun(scratch);
   const loader = join(ROOT, 'systemd/image/loader.cjs');

@@ -65,6 +65,10 @@ const BENCHES: Readonly<Record<string, Bench>> = {
     what: 'a directory of small files as an archive, each way, beside tar',
     args: '[FILES] [BYTES] [ROUNDS]',
   },
+  tenants: {
+    what: 'many sandboxes of many owners, one of whom attacks: how late those of the others expire',
+    args: '[SANDBOXES] [OWNERS] [SECONDS]',
+  },
   unary: { what: 'CPU of a unary call beside connect-node' },
   watch: { what: 'the watcher beside chokidar' },
   'watch-daemon': { what: 'watches of the daemon over its socket' },

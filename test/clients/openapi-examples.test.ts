@@ -12,8 +12,11 @@ curl() { command curl -sS -w '\\n%{http_code}' "$@"; }`;
 /** What others need, and what ends it. */
 const FIRST = ['init', 'uploadFiles'];
 const LAST = ['removeSandbox', 'upgrade'];
-/** /proc is what the tests' daemon freezes: it cannot be. No process has the tag, nothing listens, and this gateway has no hook for creations. */
-const REFUSED = ['freezeFilesystem', 'stopProcess', 'waitForPort', 'createSandbox'];
+/**
+ * /proc is what the tests' daemon freezes: it cannot be. No process has the tag, nothing listens, and this gateway has no hook for
+ * creations and no domain.
+ */
+const REFUSED = ['freezeFilesystem', 'stopProcess', 'waitForPort', 'createSandbox', 'makePreviewLink'];
 /** These do not end. Blocks of docs/extensions.md follow them. */
 const ENDLESS = ['followMetrics', 'followPorts', 'openTunnel', 'openTerminal'];
 

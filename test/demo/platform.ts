@@ -1,163 +1,193 @@
-import { join } from 'node:path';
-import { createClient, type Interceptor } from '@connectrpc/connect';
-import { createConnectTransport } from '@connectrpc/connect-node';
-import type { HealthReport } from '../../src/daemon/services/guest/health.ts';
-import { Process } from '../../src/gen/process/process_pb.js';
-import { transcribe } from '../support/clients/clients.ts';
-import { startDaemon, type TestDaemon } from '../support/programs/daemon.ts';
-import { API_KEY, startGateway, type TestGateway } from '../support/programs/gateway.ts';
-import { hookCalls, phase, record } from '../support/servers/hook.ts';
-import { type RestCall, restAt } from './rest.ts';
-import { showRpc } from './rpc.ts';
-import { heading, received, remark, say } from './screen.ts';
+import { request } from 'node:http';
+import { setTimeout as delay } from 'node:timers/promises';
+import { Sandbox, type SandboxOpts } from 'e2b';
+import type { Platform } from '../../examples/platform/platform.ts';
+import { startTestPlatform } from '../support/programs/platform.ts';
+import { heading, received, refused, remark, say, sent } from './screen.ts';
 import { start } from './start.ts';
 
 /** The context of the steps. */
 interface Scene {
-  readonly gateway: TestGateway;
-  readonly daemons: Readonly<Record<'red' | 'blue', TestDaemon>>;
-  readonly rest: RestCall;
-  /** The directory where the hook writes its request. */
-  readonly hookFile: string;
+  readonly platform: Platform;
+  /** How the published client reaches the platform. */
+  readonly options: SandboxOpts;
+  readonly sandboxes: Record<string, Sandbox>;
 }
 
 type Step = readonly [title: string, explanation: string, run: (scene: Scene) => Promise<void>];
 
-const JSON_BODY = { 'content-type': 'application/json' };
-const WITH_KEY = { 'x-api-key': API_KEY };
-const body = (value: unknown) => ({ headers: { ...WITH_KEY, ...JSON_BODY }, body: JSON.stringify(value) });
-const COLOURS = ['red', 'blue'] as const;
-
 const STEPS: readonly Step[] = [
-  ['Register', 'The platform says where two sandboxes are.', register],
-  ['Switch', 'One client, one host: a header decides which sandbox a command runs in.', switchBetween],
-  ['Refusals', 'What is not there, what is not open, what is not said.', meetRefusals],
-  ['Time to live', 'Set, extended, never shortened by a refresh.', giveTime],
-  ['Time is up', 'The guest stands still, is packed, and the hook is told: once.', seeItExpire],
-  ['Back again', 'The platform has resumed it, and says so.', comeBack],
+  ['Create', 'Three sandboxes, by the published client.', createThree],
+  ['Run', 'Programs and files, in one of them.', runCode],
+  ['Apart', 'What a sandbox sees of the others and of this machine.', lookAround],
+  ['Preview', 'A server in a private sandbox: a link opens it in a browser.', openPreview],
+  [
+    'Pause and resume',
+    'Nothing runs while a sandbox is paused, and everything goes on after that.',
+    pauseAndResume,
+  ],
+  ['Time is up', 'A sandbox is removed when its time is over.', letExpire],
 ];
 
-async function register({ rest, daemons }: Scene): Promise<void> {
-  for (const sandboxID of COLOURS) {
-    const { port } = daemons[sandboxID];
-    await rest('POST /sandboxes', body({ sandboxID, address: '127.0.0.1', port, timeout: 600 }));
+const COLOURS = ['red', 'green', 'blue'] as const;
+const DOMAIN = 'sandboxes.localhost';
+const PORT = 3000;
+
+async function createThree({ options, sandboxes }: Scene): Promise<void> {
+  for (const colour of COLOURS) {
+    const network = colour === 'green' ? { network: { allowPublicTraffic: false } } : {};
+    const wanted = { envs: { COLOUR: colour }, timeoutMs: 300_000, ...network };
+    sent('Sandbox.create', JSON.stringify(wanted));
+    const sandbox = await Sandbox.create({ ...options, ...wanted });
+    sandboxes[colour] = sandbox;
+    received(`sandboxId "${sandbox.sandboxId}"`);
   }
 }
 
-/** The process service of one sandbox, named by a header only. */
-function processesOf({ gateway }: Scene, sandboxID: string) {
-  const address: Interceptor = (next) => (request) => {
-    request.header.set('Svc-Sandbox-Id', sandboxID);
-    return next(request);
-  };
-  const transport = createConnectTransport({
-    baseUrl: gateway.url,
-    httpVersion: '1.1',
-    interceptors: [showRpc, address],
+/** The sandbox of a colour. */
+function the(colour: (typeof COLOURS)[number], { sandboxes }: Scene): Sandbox {
+  const sandbox = sandboxes[colour];
+  if (!sandbox) throw new Error(`there is no sandbox '${colour}'`);
+  return sandbox;
+}
+
+/** Runs a command, whatever its exit code, and shows it. */
+async function run(sandbox: Sandbox, command: string): Promise<string> {
+  sent('commands.run', command);
+  const { stdout } = await sandbox.commands.run(`{ ${command}; } 2>&1 || true`);
+  received(stdout.trimEnd());
+  return stdout.trim();
+}
+
+async function runCode(scene: Scene): Promise<void> {
+  const red = the('red', scene);
+  await run(red, `python3 -c 'import os; print("I am", os.environ["COLOUR"], sum(range(101)))'`);
+  sent('files.write', 'poem.txt "roses"');
+  await red.files.write('poem.txt', 'roses');
+  await run(red, 'cat poem.txt; echo; pwd; id -un');
+}
+
+async function lookAround(scene: Scene): Promise<void> {
+  const [red, blue] = [the('red', scene), the('blue', scene)];
+  const address = await run(blue, 'hostname -I');
+  await run(red, `curl --silent --show-error --max-time 2 http://${address}:49983/health`);
+  await run(red, 'curl --silent --show-error --max-time 2 http://10.213.0.1:49980/');
+  await run(red, 'ls /home/user; ps -e -o comm=');
+  await run(red, 'sudo id -u; sudo mount -t tmpfs none /mnt');
+  remark('Containers share the kernel of this machine: against its faults only a virtual machine protects.');
+}
+
+async function openPreview(scene: Scene): Promise<void> {
+  const green = the('green', scene);
+  await green.files.write('site/index.html', '<h1>green</h1>\n');
+  sent('commands.run', `python3 -m http.server ${PORT} --directory site, in the background`);
+  await green.commands.run(`exec python3 -m http.server ${PORT} --directory site`, { background: true });
+  const host = `${PORT}-${green.sandboxId}.${DOMAIN}`;
+  await open(scene, host, '/');
+  const { url, key } = scene.platform;
+  sent('POST', `/sandboxes/${green.sandboxId}/previews {"port":${PORT},"expiresIn":600}`);
+  const made = await fetch(`${url}/sandboxes/${green.sandboxId}/previews`, {
+    method: 'POST',
+    headers: { 'x-api-key': key, 'content-type': 'application/json' },
+    body: JSON.stringify({ port: PORT, expiresIn: 600 }),
   });
-  return createClient(Process, transport);
+  const link = new URL(((await made.json()) as { url: string }).url);
+  received(
+    `a link for a browser of this machine, on port ${new URL(url).port}:\n${link.protocol}//${link.host}${link.pathname}…`,
+  );
+  const cookie = await open(scene, host, `${link.pathname}${link.search}`);
+  await open(scene, host, '/', cookie);
 }
 
-async function switchBetween(scene: Scene): Promise<void> {
-  for (const sandboxID of ['red', 'blue', 'red'] as const) {
-    remark(`Svc-Sandbox-Id: ${sandboxID}`);
-    const script = 'echo "I am in $COLOUR"';
-    await transcribe(processesOf(scene, sandboxID).start({ process: { cmd: 'sh', args: ['-c', script] } }));
+/** Asks for a page as a browser does, again until a server listens; returns the cookie that it sets. */
+async function open(
+  { platform }: Scene,
+  host: string,
+  path: string,
+  cookie?: string,
+): Promise<string | undefined> {
+  sent(
+    'GET',
+    `http://${host}${path.split('?')[0]}${path.includes('?') ? '?…' : ''}${cookie ? ' with the cookie' : ''}`,
+  );
+  const headers = { host, ...(cookie && { cookie }) };
+  for (;;) {
+    const { promise, resolve, reject } = Promise.withResolvers<{
+      status: number;
+      text: string;
+      cookie?: string | undefined;
+    }>();
+    request({ host: '127.0.0.1', port: new URL(platform.url).port, path, headers }, async (response) => {
+      const text = (await response.toArray()).join('').trim();
+      resolve({
+        status: response.statusCode ?? 0,
+        text,
+        cookie: response.headers['set-cookie']?.[0]?.split(';')[0],
+      });
+    })
+      .on('error', reject)
+      .end();
+    const { status, text, cookie: given } = await promise;
+    if (status === 502) {
+      await delay(50);
+      continue;
+    }
+    (status >= 400 ? refused : received)(`${status} ${text.slice(0, 160)}`);
+    return given;
   }
 }
 
-async function meetRefusals({ rest }: Scene): Promise<void> {
-  await rest('GET /health', { headers: { 'svc-sandbox-id': 'green' } });
-  await rest('POST /%69nit', { headers: { 'svc-sandbox-id': 'red' } });
-  await rest('GET /health');
-  await rest('GET /sandboxes');
-}
-
-async function giveTime({ rest }: Scene): Promise<void> {
-  const look = async () =>
-    JSON.parse(await rest('GET /sandboxes/red', { headers: WITH_KEY })).endAt as string;
-  await rest('POST /sandboxes/red/timeout', body({ timeout: 60 }));
-  const set = await look();
-  await rest('POST /sandboxes/red/refreshes', body({ duration: 120 }));
-  const extended = await look();
-  await rest('POST /sandboxes/red/refreshes', body({ duration: 5 }));
-  const kept = (await look()) === extended;
-  const seconds = Math.round((Date.parse(extended) - Date.parse(set)) / 1000);
+async function pauseAndResume(scene: Scene): Promise<void> {
+  const red = the('red', scene);
+  const counting = 'i=0; while :; do i=$((i+1)); echo $i >/tmp/count; sleep 0.05; done';
+  sent('commands.run', `${counting}, in the background`);
+  await red.commands.run(counting, { background: true });
+  await delay(500);
+  const before = Number(await run(red, 'cat /tmp/count'));
+  sent('Sandbox.pause', red.sandboxId);
+  await Sandbox.pause(red.sandboxId, scene.options);
+  received(`state "${(await red.getInfo()).state}"`);
+  await delay(1500);
+  sent('Sandbox.connect', red.sandboxId);
+  const resumed = await Sandbox.connect(red.sandboxId, scene.options);
+  const after = Number(await run(resumed, 'cat /tmp/count'));
+  const isSame = after - before < 25;
   remark(
-    `The first refresh gave it ${seconds} s more; the second one changed ${kept ? 'nothing' : 'something'}.`,
+    `The program went on from ${after}: ${isSame ? 'it has not run while the sandbox was paused' : 'it has run meanwhile'}.`,
   );
 }
 
-async function seeItExpire(scene: Scene): Promise<void> {
-  const { rest, gateway, hookFile } = scene;
-  const script = 'i=0; while :; do i=$((i+1)); echo $i; sleep 0.3; done';
-  const counting = transcribe(
-    processesOf(scene, 'red').start({ process: { cmd: 'sh', args: ['-c', script] } }),
-  ).catch(() => remark('The stream was broken off: its sandbox is gone for clients.'));
-  await rest('POST /sandboxes/red/timeout', body({ timeout: 1 }));
-  // Before the end of the stream, which a sandbox that cannot be paused goes on with.
-  await phase(gateway, 'red', 'paused');
-  await counting;
-  const [{ freeze, collapse, ...request } = { freeze: null, collapse: null }] = hookCalls(hookFile);
-  received(`the hook: ${JSON.stringify(request)}`);
-  received(`the hook: freeze ${JSON.stringify(freeze)}`);
-  received(`the hook: collapse ${JSON.stringify(collapse)}`);
-  await rest('GET /health', { headers: { 'svc-sandbox-id': 'red' } });
-  await rest('POST /sandboxes/red/refreshes', body({ duration: 60 }));
-  remark(`The hook was told ${hookCalls(hookFile).length} time.`);
+async function letExpire(scene: Scene): Promise<void> {
+  const blue = the('blue', scene);
+  sent('setTimeout', '1000 ms');
+  await blue.setTimeout(1000);
+  while (await blue.isRunning()) await delay(50);
+  received('isRunning false');
+  const list = async () => (await Sandbox.list(scene.options).nextItems()).length;
+  // The record goes when the hook has removed the container.
+  while ((await list()) === COLOURS.length) await delay(50);
+  received(`${await list()} sandboxes are left`);
 }
 
-async function comeBack({ rest, daemons }: Scene): Promise<void> {
-  // As a platform would do after the resume: /init thaws the guest.
-  await fetch(`${daemons.red.url}/init`, { method: 'POST' });
-  const { port } = daemons.red;
-  await rest('POST /sandboxes', body({ sandboxID: 'red', address: '127.0.0.1', port, timeout: 600 }));
-  await rest('GET /health', { headers: { 'svc-sandbox-id': 'red' } });
-}
-
-async function startColoured(colour: string): Promise<TestDaemon> {
-  // Flags of the tour are those of its daemons.
-  const daemon = await startDaemon({ args: process.argv.slice(2) });
-  const init = { method: 'POST', headers: JSON_BODY, body: JSON.stringify({ envVars: { COLOUR: colour } }) };
-  await fetch(`${daemon.url}/init`, init);
-  return daemon;
-}
-
-/** Why the workload of a daemon cannot be frozen: the gateway would try for as long as the tour runs. */
-async function freezeObstacle({ url }: TestDaemon): Promise<string | undefined> {
-  const { abilities } = (await (await fetch(`${url}/health?verbose`)).json()) as HealthReport;
-  return 'reason' in abilities.freeze ? abilities.freeze.reason : undefined;
-}
-
-/** Runs the steps in order; returns the exit code of the gateway. */
 async function tour(): Promise<number> {
   say(
-    'One host for many sandboxes: the gateway routes by header, and ends those whose time is up. This tour starts',
+    'A platform on one machine: the gateway, with hooks that make containers here. → is what was sent, ← what came back.',
   );
-  say('it with two real daemons as its guests. → is what was sent, ← what came back.');
-  await using red = await startColoured('red');
-  await using blue = await startColoured('blue');
-  const obstacle = await freezeObstacle(red);
-  if (obstacle !== undefined) {
-    process.stderr.write(`demo: its guests must stand still when their time is up: ${obstacle}\n`);
-    return 1;
-  }
-  const hookFile = join(red.scratch, 'told');
-  await using gateway = await startGateway({ args: [`--hook=${record(hookFile)}`] });
-  say(`Gateway at ${gateway.url}; guests at ${red.url} (red) and ${blue.url} (blue).`);
-  const scene = { gateway, daemons: { red, blue }, rest: restAt(gateway.url), hookFile };
-  for (const [index, [title, explanation, run]] of STEPS.entries()) {
+  await using platform = await startTestPlatform(say);
+  const { url, key: apiKey } = platform;
+  say(`It listens at ${url}.`);
+  const scene: Scene = { platform, options: { apiKey, apiUrl: url, sandboxUrl: url }, sandboxes: {} };
+  for (const [index, [title, explanation, step]] of STEPS.entries()) {
     heading(index + 1, title, explanation);
-    await run(scene);
+    await step(scene);
   }
-  heading(STEPS.length + 1, 'Stop', 'SIGTERM; what it knows stays in one file.');
-  await gateway.kill('SIGTERM');
-  const { code } = await gateway.exited;
-  remark(`The gateway has ended with exit code ${code}.`);
-  return code ?? 1;
+  heading(STEPS.length + 1, 'Stop', 'The sandboxes end with the platform.');
+  await platform[Symbol.asyncDispose]();
+  remark('Everything has ended.');
+  return 0;
 }
 
 await start(tour, {
-  needs: ['root', 'cgroup v2'],
-  farewell: '`npm run gateway -- --help` shows how to run one.',
+  needs: ['containers'],
+  farewell: '`npm run platform` starts such a platform for your own programs.',
 });

@@ -139,6 +139,19 @@ test('a sandbox that is created is paused and resumed, by the client and by a re
   expect(await sandbox.kill()).toBe(true);
 });
 
+test('a sandbox that would be removed at its time is paused and resumed before', {
+  timeout: 60_000,
+}, async () => {
+  const sandbox = await Sandbox.create({ ...options(), timeoutMs: 60_000 });
+  await sandbox.commands.run('echo kept >kept');
+  expect(await Sandbox.pause(sandbox.sandboxId, options())).toBe(true);
+  const resumed = await Sandbox.connect(sandbox.sandboxId, { ...options(), timeoutMs: 60_000 });
+  expect((await resumed.commands.run('cat kept')).stdout).toBe('kept\n');
+  expect((await resumed.getInfo()).lifecycle).toMatchObject({ onTimeout: 'kill' });
+  await resumed.setTimeout(0);
+  await phase(gateway, sandbox.sandboxId, 'gone');
+});
+
 test('both paths take the shape of the published API', async () => {
   const body = {
     templateID: 'base',
@@ -174,7 +187,7 @@ test('both paths take the shape of the published API', async () => {
       400,
       expect.stringContaining('metadata'),
     ]);
-    for (const network of [{ allowPublicTraffic: false }, { maskRequestHost: 'a' }, { httpsPorts: [443] }])
+    for (const network of [{ maskRequestHost: 'a' }, { httpsPorts: [443] }])
       expect(await refuse({ network })).toEqual([
         501,
         expect.stringContaining(`network.${Object.keys(network)[0]}`),

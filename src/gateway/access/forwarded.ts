@@ -28,6 +28,11 @@ export class Forwarded {
     return client;
   }
 
+  /** Returns whether the client came by TLS, as far as a trusted proxy says. */
+  isSecure(request: IncomingMessage): boolean {
+    return this.#isTrusted(peerOf(request)) && request.headers['x-forwarded-proto'] === 'https';
+  }
+
   /** Rewrites the headers that describe the client of `request`. Adds the peer's address to what a trusted proxy says. */
   rewrite(headers: IncomingHttpHeaders, request: IncomingMessage): void {
     const peer = peerOf(request);

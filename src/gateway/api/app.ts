@@ -17,6 +17,7 @@ import type { TargetReader } from '../routes/target.ts';
 import { CreateRoutes } from './create-routes.ts';
 import type { Creations } from './creations.ts';
 import type { Operations } from './operations.ts';
+import { type PreviewRouteParts, previewRoutes } from './preview-routes.ts';
 import {
   healthRoute,
   metricsRoute,
@@ -28,7 +29,7 @@ import {
 } from './routes.ts';
 import { type ViewParts, Views } from './views.ts';
 
-export interface PlatformParts extends ViewParts {
+export interface PlatformParts extends ViewParts, Pick<PreviewRouteParts, 'previews' | 'forwarded'> {
   readonly operations: Operations;
   readonly creations: Creations;
   /** Creations that name no time to live get this one, in seconds. */
@@ -92,6 +93,7 @@ export function buildPlatform(parts: PlatformParts): FastifyInstance {
     sandboxRoutes(scope, operations, views);
     timeRoutes(scope, operations, views);
     pauseRoutes(scope, operations, views);
+    previewRoutes(scope, parts);
     const creations = new CreateRoutes({ ...parts, views });
     creations.add(scope);
     registrationRoutes(scope, { operations, views, onExpiry, creations, authorize: assertPlatform });

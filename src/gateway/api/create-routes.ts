@@ -1,5 +1,6 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../base/errors.ts';
+import { trafficTokenFor } from '../access/previews.ts';
 import type { Sandbox } from '../leases/sandbox.ts';
 import type { Creations } from './creations.ts';
 import type { Operations } from './operations.ts';
@@ -66,6 +67,7 @@ export class CreateRoutes {
       onExpiry: autoPause ? 'pause' : 'remove',
       autoResume: autoResume?.enabled ?? false,
       ...(idleTimeout !== undefined && { idleTimeout }),
+      ...trafficTokenFor(body.network?.allowPublicTraffic),
     } as const;
     assertMetadataFits(wanted);
     const machine = {
@@ -94,7 +96,6 @@ const OF_REQUESTS = ['maskRequestHost', 'httpsPorts'] as const;
 function assertProvided({ autoPauseMemory, network }: CreateBody): void {
   const missing = [
     ...(autoPauseMemory === false ? ['autoPauseMemory: false'] : []),
-    ...(network?.allowPublicTraffic === false ? ['network.allowPublicTraffic: false'] : []),
     ...OF_REQUESTS.filter((name) => network?.[name] != null).map((name) => `network.${name}`),
   ];
   if (missing.length === 0) return;

@@ -1,5 +1,6 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../base/errors.ts';
+import { trafficTokenFor } from '../access/previews.ts';
 import type { Outcome } from '../leases/sandbox.ts';
 import type { Drain } from '../routes/drain.ts';
 import type { CreateRoutes } from './create-routes.ts';
@@ -52,8 +53,12 @@ export function registrationRoutes(
     '/sandboxes',
     { schema: { body: registerSchema }, preValidation },
     async ({ body }, reply) => {
-      const { sandboxID: id, timeout, envdAccessToken: accessToken = null, owner = null, ...rest } = body;
-      const sandbox = await operations.register({ id, accessToken, owner, onExpiry, ...rest }, timeout);
+      const { sandboxID: id, timeout, envdAccessToken: accessToken = null, owner = null, ...others } = body;
+      const { allowPublicTraffic, ...rest } = others;
+      const sandbox = await operations.register(
+        { id, accessToken, owner, onExpiry, ...rest, ...trafficTokenFor(allowPublicTraffic) },
+        timeout,
+      );
       return reply.code(201).send(views.withToken(sandbox));
     },
   );

@@ -25,6 +25,7 @@ export interface RegisterBody extends Description {
   readonly owner?: string;
   readonly host?: string;
   readonly timeout?: number;
+  readonly allowPublicTraffic?: boolean;
 }
 
 export const registerSchema = {
@@ -52,6 +53,7 @@ export const registerSchema = {
     memoryMB: size,
     diskSizeMB: size,
     timeout,
+    allowPublicTraffic: { type: 'boolean' },
   },
 } as const;
 
@@ -64,7 +66,10 @@ export interface CreateBody {
   readonly autoPause?: boolean;
   readonly autoPauseMemory?: boolean;
   readonly autoResume?: { readonly enabled?: boolean } | null;
-  readonly network?: Readonly<Record<string, unknown>> | null;
+  readonly network?: {
+    readonly allowPublicTraffic?: boolean | null;
+    readonly [more: string]: unknown;
+  } | null;
   /** This member extends the published API. */
   readonly idleTimeout?: number;
 }
@@ -86,7 +91,28 @@ export const createSchema = {
     autoPauseMemory: { type: 'boolean' },
     autoResume: { type: ['object', 'null'], properties: { enabled: { type: 'boolean' } } },
     allow_internet_access: { type: ['boolean', 'null'] },
-    network: { type: ['object', 'null'] },
+    network: { type: ['object', 'null'], properties: { allowPublicTraffic: { type: ['boolean', 'null'] } } },
+  },
+} as const;
+
+/** A week, in seconds. */
+const LONGEST_PREVIEW_S = 604_800;
+
+export interface PreviewBody {
+  readonly port: number;
+  readonly path?: string;
+  readonly expiresIn?: number;
+}
+
+export const previewSchema = {
+  type: 'object',
+  required: ['port'],
+  additionalProperties: false,
+  properties: {
+    port,
+    // A target that a browser does not take for another host.
+    path: { type: 'string', maxLength: 4096, pattern: '^/(?![/\\\\])[\\x21-\\x7e]*$' },
+    expiresIn: { type: 'integer', minimum: 1, maximum: LONGEST_PREVIEW_S },
   },
 } as const;
 

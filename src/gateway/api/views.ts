@@ -24,7 +24,7 @@ export class Views {
   /** Returns the description of a sandbox without its token, for lists. */
   of(sandbox: Sandbox) {
     const { id, address, port, metadata, envdVersion, phase, startedAt, deadline, failures } = sandbox;
-    const { owner, host, onExpiry, machine, forgetAt, idleTimeout } = sandbox;
+    const { owner, host, onExpiry, machine, forgetAt, idleTimeout, trafficToken } = sandbox;
     return {
       sandboxID: id,
       state: stateOf(sandbox),
@@ -44,6 +44,7 @@ export class Views {
       endAt: new Date(deadline).toISOString(),
       failures,
       ...(idleTimeout !== undefined && { idleTimeout }),
+      ...(trafficToken && { network: { allowPublicTraffic: false } }),
       ...(phase === 'paused' && { machinePaused: machine === undefined }),
       ...(phase === 'paused' && forgetAt && { forgetAt: new Date(forgetAt).toISOString() }),
       // Records of earlier versions have no owner.
@@ -52,10 +53,14 @@ export class Views {
     };
   }
 
-  /** Returns the description with the daemon's token, for operations on one sandbox. */
+  /** Returns the description with the tokens of the daemon and of the ports, for operations on one sandbox. */
   withToken(sandbox: Sandbox) {
-    const { accessToken } = sandbox;
-    return { ...this.of(sandbox), ...(accessToken !== null && { envdAccessToken: accessToken }) };
+    const { accessToken, trafficToken } = sandbox;
+    return {
+      ...this.of(sandbox),
+      ...(accessToken !== null && { envdAccessToken: accessToken }),
+      ...(trafficToken && { trafficAccessToken: trafficToken }),
+    };
   }
 }
 

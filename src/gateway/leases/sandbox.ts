@@ -54,6 +54,11 @@ export interface Registration extends Description {
   readonly autoResume?: boolean;
   /** The sandbox expires after so many seconds without use. If this is absent, only its deadline counts. */
   readonly idleTimeout?: number;
+  /**
+   * Requests to the sandbox's ports show this token, or a pass that it has signed. If it is null, they need none. If it is absent,
+   * the sandbox keeps what it had.
+   */
+  readonly trafficToken?: string | null;
   /** This client may read and extend the sandbox. If it is null, only the platform may. */
   readonly owner: string | null;
 }
@@ -116,8 +121,10 @@ export function outcomeOf({ onExpiry, pausedFrom }: Sandbox): Outcome {
 
 /** Returns whether a sandbox that is not running can be resumed, now or when its pause is complete. */
 export function isResumable(sandbox: Sandbox): boolean {
-  const { phase, isDoomed } = sandbox;
-  return outcomeOf(sandbox) === 'pause' && phase !== 'removing' && phase !== 'creating' && !isDoomed;
+  const { phase, isDoomed, isResumed } = sandbox;
+  if (phase === 'removing' || phase === 'creating' || isDoomed) return false;
+  // A paused one is resumed even if it would be removed when its time is up.
+  return phase === 'paused' || phase === 'resuming' || isResumed === true || outcomeOf(sandbox) === 'pause';
 }
 
 /**

@@ -68,6 +68,7 @@ export function register(
   if (before?.phase === 'resuming') return { ...before, ...registration, deadline };
   return {
     ...registration,
+    ...privacyOf(before, registration),
     ...usedAt(registration, now),
     incarnation: randomUUID(),
     startedAt: now,
@@ -79,6 +80,12 @@ export function register(
     retryAt: 0,
     observed: null,
   };
+}
+
+/** What is private stays so for the same owner, unless the registration says otherwise. */
+function privacyOf(before: Sandbox | null, { owner, trafficToken }: Registration) {
+  const isKept = trafficToken === undefined && before?.owner === owner;
+  return { trafficToken: (isKept ? before?.trafficToken : trafficToken) ?? null };
 }
 
 /**

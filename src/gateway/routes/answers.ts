@@ -12,6 +12,8 @@ export interface RefusalAnswer {
   readonly message: string;
   /** The value of `Retry-After`, in whole seconds. If it is absent, the header is not sent. */
   readonly retryAfter?: number | undefined;
+  /** More headers. */
+  readonly headers?: Readonly<Record<string, string>>;
 }
 
 /**
@@ -19,7 +21,7 @@ export interface RefusalAnswer {
  */
 export function refuse(
   response: ServerResponse,
-  { code, message, retryAfter }: RefusalAnswer,
+  { code, message, retryAfter, headers }: RefusalAnswer,
   sandboxID?: string,
 ): void {
   if (response.headersSent) {
@@ -33,7 +35,11 @@ export function refuse(
   passOnIds(response.req, response);
   if (retryAfter !== undefined) response.setHeader('retry-after', retryAfter);
   // Without a reason phrase of its own, the response would have that of the sandbox.
-  response.writeHead(code, STATUS_CODES[code], { ...OWN_HEADERS, 'content-length': Buffer.byteLength(body) });
+  response.writeHead(code, STATUS_CODES[code], {
+    ...OWN_HEADERS,
+    ...headers,
+    'content-length': Buffer.byteLength(body),
+  });
   response.end(body);
 }
 

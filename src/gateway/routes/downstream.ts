@@ -9,6 +9,8 @@ export interface Downstream {
   readonly request: IncomingMessage;
   /** This stream is closed when the exchange is over. */
   readonly stream: Writable;
+  /** Whether the client follows redirections: it asks for a page. */
+  readonly canRedirect: boolean;
   refuse(told: RefusalAnswer, sandboxID?: string): void;
   forward(proxy: ReverseProxy, to: Upstream, onFailure: OnFailure): void;
 }
@@ -26,6 +28,7 @@ export function requestFrom(request: IncomingMessage, response: ServerResponse):
   return {
     request,
     stream: response,
+    canRedirect: request.method === 'GET' || request.method === 'HEAD',
     refuse(told, sandboxID) {
       refuse(response, told, sandboxID);
       // The rest of the body is read and dropped, because the next request on the connection comes behind it.
@@ -54,6 +57,7 @@ export function upgradeFrom(request: IncomingMessage, socket: Socket, head: Buff
   return {
     request,
     stream: socket,
+    canRedirect: false,
     refuse(told, sandboxID) {
       if (!response.socket) response.assignSocket(socket);
       refuse(response, told, sandboxID);

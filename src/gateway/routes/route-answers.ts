@@ -1,9 +1,12 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { httpStatusOf, messageOf } from '../../base/errors.ts';
+import type { Forwarded } from '../access/forwarded.ts';
 import type { Keys } from '../access/keys.ts';
+import type { Previews } from '../access/previews.ts';
 import { refuse } from './answers.ts';
+import { isRefusal, type Route } from './decisions.ts';
 import { closeSignal } from './downstream.ts';
-import { isRefusal, type Route, type RouteFinder } from './route-finder.ts';
+import type { RouteFinder } from './route-finder.ts';
 import type { TargetReader } from './target.ts';
 
 const PATH = /^\/gateway\/route(?=[/?]|$)/;
@@ -15,6 +18,8 @@ const URI_HEADER = 'x-original-uri';
 export interface RouteAnswerParts {
   readonly keys: Keys;
   readonly targets: TargetReader;
+  readonly previews: Previews;
+  readonly forwarded: Pick<Forwarded, 'isSecure'>;
   readonly finder: RouteFinder;
 }
 
@@ -42,9 +47,10 @@ export class RouteAnswers {
     const asked = readQuestion(request);
     try {
       const route = await this.#find(request, asked, () => closeSignal(response));
-      if ('to' in route) response.writeHead(200, this.#headersOf(request, route.to, asked)).end();
+      if ('to' in route && !(route.to.isPrivate && asked.passRefusals))
+        response.writeHead(200, this.#headersOf(request, route.to, asked)).end();
       else if (asked.passRefusals) response.writeHead(200, unchanged(request)).end();
-      else refuse(response, route, route.id);
+      else if ('id' in route) refuse(response, route, route.id);
     } catch (error) {
       if (asked.passRefusals) response.writeHead(200, unchanged(request)).end();
       else refuse(response, { code: httpStatusOf(error), message: messageOf(error) });
@@ -52,7 +58,7 @@ export class RouteAnswers {
   }
 
   async #find(request: IncomingMessage, { path, hostHeader }: Asked, closed: () => AbortSignal) {
-    const { keys, targets, finder } = this.#parts;
+    const { keys, targets, finder, previews, forwarded } = this.#parts;
     const target = targets.read(request, hostHeader);
     if (!target) throw targets.missing();
     const { headers } = request;
@@ -60,6 +66,10 @@ export class RouteAnswers {
       target,
       path,
       caller: () => keys.callerOf(headers),
+      shown: previews.read(request, path, {
+        canRedirect: target.isByHost,
+        isSecure: forwarded.isSecure(request),
+      }),
       via: headers.via,
       closed,
     });
@@ -74,7 +84,8 @@ export class RouteAnswers {
       cachedBy.toLowerCase() === this.#parts.targets.idHeader.toLowerCase() &&
       headers.via === undefined &&
       to.leftMs > KEPT_MS &&
-      !to.isCounted;
+      !to.isCounted &&
+      !to.isPrivate;
     return {
       ...(isKept ? kept : common),
       'x-route-to': authority,
@@ -96,7 +107,10 @@ const common = { 'cache-control': 'no-store', 'content-length': 0 };
 const KEPT_MS = 1000;
 const kept = { 'x-accel-expires': String(KEPT_MS / 1000), 'content-length': 0 };
 
-/** Returns the headers for a proxy that sends a refused request to the gateway itself, which then refuses it. */
+/**
+ * Returns the headers for a proxy that sends a request to the gateway itself: one that the gateway refuses, in the contract's words,
+ * and one for a private port, from which the gateway removes what the sandbox must not see.
+ */
 function unchanged({ headers }: IncomingMessage) {
   const key = headers['x-api-key'];
   return {

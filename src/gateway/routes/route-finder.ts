@@ -2,22 +2,16 @@ import { httpStatusOf, messageOf } from '../../base/errors.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
 import type { Addresses } from '../access/addresses.ts';
 import type { Caller } from '../access/keys.ts';
+import type { PreviewCredentials } from '../access/previews.ts';
 import type { Rate, TooMany } from '../access/rates.ts';
-import { DAEMON_PORT, isReachable, type Sandbox } from '../leases/sandbox.ts';
-import type { Upstream } from '../proxy/proxy.ts';
+import { isReachable, type Sandbox } from '../leases/sandbox.ts';
 import { hasPassed, type Via } from '../proxy/via.ts';
 import type { Registry } from '../registry/registry.ts';
-import type { RefusalAnswer } from './answers.ts';
 import { closedOperation, originForm } from './closed-paths.ts';
-import { type FoundPhase, foundPhase, type RequestTimes } from './request-times.ts';
+import { type Decision, isRefusal, type Refusal, type Route, refusalOf, targetPort } from './decisions.ts';
+import { noKey, type PreviewGate } from './preview-gate.ts';
+import { foundPhase, type RequestTimes } from './request-times.ts';
 import type { Target } from './target.ts';
-
-/** Requests for sandboxes end in these ways, which are the labels of a metric. */
-export const RESULTS = [
-  ...(['carried', 'malformed', 'looped', 'closed', 'unauthorized', 'unknown', 'expired'] as const),
-  ...(['busy', 'limited', 'failed'] as const),
-];
-export type Result = (typeof RESULTS)[number];
 
 /** A decision that took longer than this is made once more, in ms, because keys and names may have changed meanwhile. */
 const WAITED_MS = 20;
@@ -31,6 +25,8 @@ export interface Question {
   readonly path: string;
   /** Returns the caller according to the keys that are valid now. */
   readonly caller: () => Caller | null;
+  /** What it shows to reach a private sandbox. */
+  readonly shown: PreviewCredentials;
   readonly via: string | undefined;
   /** Returns a signal that aborts when the client has disconnected. */
   readonly closed: () => AbortSignal;
@@ -49,27 +45,8 @@ export interface UseRecorder {
   note(sandbox: Sandbox): void;
 }
 
-/** A request is forwarded to this place. */
-export interface Route extends Upstream {
-  /** The request target in origin form. */
-  readonly path: string;
-  /** The time until the sandbox expires, in ms. It is 0 if the sandbox was resumed for this request. */
-  readonly leftMs: number;
-  /** The owner of the sandbox, or the sandbox itself if it has no owner. */
-  readonly party: string;
-  /** True if a rate limit counts requests, so that a proxy must ask about each of them. */
-  readonly isCounted: boolean;
-}
-
-export interface Refusal extends RefusalAnswer {
-  readonly result: Exclude<Result, 'carried'>;
-}
-
-/** The decision about a request, with the phase in which it found the sandbox. */
-export type Decision = (Route | Refusal) & { readonly phase: FoundPhase };
-
-/** The part of a route that is known before the address is resolved. */
-interface Wanted extends Pick<Route, 'path' | 'pseudonym' | 'leftMs' | 'isCounted'> {
+/** The part of a route that is known before the sandbox is looked up. */
+interface Wanted extends Pick<Route, 'path' | 'pseudonym' | 'leftMs' | 'isCounted' | 'isPrivate' | 'passMs'> {
   readonly target: Target;
 }
 
@@ -81,6 +58,7 @@ export interface RouteParts {
   readonly activity: UseRecorder;
   readonly rates: { readonly clients: Rate; readonly sandboxes: Rate };
   readonly times: RequestTimes;
+  readonly gate: PreviewGate;
   /** True if only callers with a key may reach sandboxes. */
   readonly requireKey: boolean;
 }
@@ -117,7 +95,7 @@ export class RouteFinder {
       if (isRefusal(decision) || !(isLate || record.hasChanged)) return { ...decision, phase: first.phase };
     }
     const message = `sandbox '${id}' changed during each of ${MOST_DECISIONS} attempts to reach it: try again later`;
-    return { ...refuse('busy', 503, message), phase: first?.phase ?? 'unknown' };
+    return { ...refusalOf('busy', 503, message), phase: first?.phase ?? 'unknown' };
   }
 
   async #decide(question: Question, isAgain?: 'again'): Promise<Decision> {
@@ -128,14 +106,14 @@ export class RouteFinder {
     const refusal = this.#refuseUnseen(question, path, pseudonym, isAgain);
     if (refusal || path === null) return { ...(refusal ?? malformed(question.path)), phase: 'unknown' };
     const { sandbox, now } = await this.#parts.registry.look(target.id);
+    const passage = this.#parts.gate.check(sandbox, { target, path, shown: question.shown, caller }, now);
+    if (isRefusal(passage)) return { ...passage, phase: 'unknown' };
     if (!sandbox || !this.#isVisible(sandbox, caller)) return { ...unknown(target.id), phase: 'unknown' };
     const phase = foundPhase(sandbox, now);
     const leftMs = Math.max(0, isReachable(sandbox, now) ? sandbox.deadline - now : 0);
     const isCounted = this.#isCounted(caller);
-    return {
-      ...(await this.#admit(question, sandbox, { target, path, pseudonym, leftMs, isCounted }, isAgain)),
-      phase,
-    };
+    const wanted = { target, path, pseudonym, leftMs, isCounted, ...passage };
+    return { ...(await this.#admit(question, sandbox, wanted, isAgain)), phase };
   }
 
   /** Makes the checks that do not need the record of the sandbox. Returns a refusal, or null. */
@@ -143,9 +121,8 @@ export class RouteFinder {
     const { path: asked, target, via } = question;
     const caller = question.caller();
     if (path === null) return malformed(asked);
-    if (hasPassed(via, pseudonym)) return refuse('looped', 508, describeLoop(target.id));
-    if (this.#parts.requireKey && !caller)
-      return refuse('unauthorized', 401, 'unauthorized: header X-API-Key is missing or wrong');
+    if (hasPassed(via, pseudonym)) return refusalOf('looped', 508, describeLoop(target.id));
+    if (!caller && !this.#parts.gate.canPass(question)) return noKey();
     return caller?.kind === 'client' && !isAgain
       ? limited(this.#parts.rates.clients.take(caller.name))
       : null;
@@ -159,7 +136,7 @@ export class RouteFinder {
   ): Promise<Route | Refusal> {
     const mustWait = route.leftMs === 0;
     if (mustWait && !this.#parts.resumes.isFor(sandbox))
-      return refuse('expired', 502, describeAbsence(sandbox));
+      return refusalOf('expired', 502, describeAbsence(sandbox));
     // The port is checked before a sandbox is resumed, so that a refused request does not wake it.
     const refusal =
       (await this.#refusePort(sandbox, question, route.path)) ??
@@ -177,7 +154,7 @@ export class RouteFinder {
       return (await this.#refusePort(sandbox, question, route.path)) ?? this.#upstream(sandbox, route);
     } catch (error) {
       const code = httpStatusOf(error);
-      return refuse(code === 503 ? 'busy' : 'failed', code, messageOf(error));
+      return refusalOf(code === 503 ? 'busy' : 'failed', code, messageOf(error));
     }
   }
 
@@ -196,18 +173,18 @@ export class RouteFinder {
     { target, caller: callerOf }: Question,
     path: string,
   ): Promise<Refusal | null> {
-    const port = portOf(sandbox, target);
+    const port = targetPort(sandbox, target);
     if (port === sandbox.port) {
       const closed = callerOf()?.kind === 'platform' ? null : closedOperation(path);
-      return closed === null ? null : refuse('closed', 403, `${closed} is not open to clients`);
+      return closed === null ? null : refusalOf('closed', 403, `${closed} is not open to clients`);
     }
     const { addresses, registry } = this.#parts;
     const open = addresses.isPortAllowed(port) && !(await registry.isDaemon(sandbox.ip ?? null, port));
-    return open ? null : refuse('closed', 403, `port ${port} is not open to clients`);
+    return open ? null : refusalOf('closed', 403, `port ${port} is not open to clients`);
   }
 
   async #upstream(sandbox: Sandbox, { target, ...rest }: Wanted): Promise<Route | Refusal> {
-    const port = portOf(sandbox, target);
+    const port = targetPort(sandbox, target);
     try {
       const address = await this.#parts.addresses.resolve(sandbox.address);
       const { id: sandboxId, incarnation, owner } = sandbox;
@@ -215,26 +192,13 @@ export class RouteFinder {
       return { sandboxId, incarnation, address, port, party: owner ?? sandboxId, ...rest };
     } catch (error) {
       const message = `sandbox '${sandbox.id}' cannot be reached on port ${target.port}: ${messageOf(error)}`;
-      return refuse('failed', 502, message);
+      return refusalOf('failed', 502, message);
     }
   }
 }
 
-/** Returns whether a decision is a refusal. */
-export function isRefusal(answer: Route | Refusal): answer is Refusal {
-  return 'code' in answer;
-}
-
-function portOf(sandbox: Sandbox, { port }: Target): number {
-  return port === DAEMON_PORT ? sandbox.port : port;
-}
-
 function malformed(path: string): Refusal {
-  return refuse('malformed', 400, `the request target must be a path or an http URL, not '${path}'`);
-}
-
-function refuse(result: Refusal['result'], code: number, message: string): Refusal {
-  return { result, code, message };
+  return refusalOf('malformed', 400, `the request target must be a path or an http URL, not '${path}'`);
 }
 
 function limited(refusal: TooMany | null): Refusal | null {
@@ -242,7 +206,7 @@ function limited(refusal: TooMany | null): Refusal | null {
 }
 
 function unknown(id: string): Refusal {
-  return refuse('unknown', 502, `sandbox '${id}' is not known`);
+  return refusalOf('unknown', 502, `sandbox '${id}' is not known`);
 }
 
 function describeLoop(id: string): string {

@@ -1,26 +1,30 @@
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
+import type { Writable } from 'node:stream';
 import type { Logger } from 'pino';
 import { httpStatusOf, messageOf } from '../../base/errors.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
 import type { Forwarded } from '../access/forwarded.ts';
 import type { InFlight } from '../access/in-flight.ts';
 import type { Caller, Keys } from '../access/keys.ts';
+import type { Previews } from '../access/previews.ts';
 import type { Exchanges } from '../proxy/exchanges.ts';
 import type { ReverseProxy } from '../proxy/proxy.ts';
 import { isInvalidResponse } from '../proxy/response-checks.ts';
 import type { StaleConnections } from '../proxy/stale-connections.ts';
 import { AccessLog } from './access-log.ts';
 import { answerPreflight, isPreflight, type RefusalAnswer } from './answers.ts';
+import { type Decision, isRefusal, RESULTS, type Result } from './decisions.ts';
 import { closeSignal, type Downstream, requestFrom, upgradeFrom } from './downstream.ts';
 import type { RequestTimes } from './request-times.ts';
 import { RouteAnswers } from './route-answers.ts';
-import { type Decision, isRefusal, RESULTS, type Result, type RouteFinder } from './route-finder.ts';
+import type { RouteFinder } from './route-finder.ts';
 import type { Target, TargetReader } from './target.ts';
 
 export interface RouterParts {
   readonly targets: TargetReader;
+  readonly previews: Previews;
   readonly finder: RouteFinder;
   readonly proxy: ReverseProxy;
   readonly exchanges: Exchanges;
@@ -124,6 +128,7 @@ export class Router {
       const { 'x-api-key': key } = request.headers;
       const isAllowed = () => isSame(keys.callerOf({ 'x-api-key': key }), caller);
       this.#removeKeys(request);
+      if (to.passMs < LONGEST_PASS_MS) endAfter(to.passMs, stream);
       request.url = to.path;
       exchanges.add(target.id, { request, stream, party: to.party, incarnation: to.incarnation, isAllowed });
       staleConnections.follow(target.id, to.leftMs);
@@ -134,11 +139,14 @@ export class Router {
     }
   }
 
-  #find({ request, stream }: Downstream, target: Target): Promise<Decision> {
+  #find({ request, stream, canRedirect }: Downstream, target: Target): Promise<Decision> {
     const { headers, url: path = '' } = request;
+    const { previews, forwarded } = this.#parts;
+    const by = { canRedirect: canRedirect && target.isByHost, isSecure: forwarded.isSecure(request) };
+    const shown = previews.read(request, path, by);
     const caller = () => this.#parts.keys.callerOf(headers);
     const closed = () => closeSignal(stream);
-    return this.#parts.finder.find({ target, path, caller, via: headers.via, closed });
+    return this.#parts.finder.find({ target, path, caller, shown, via: headers.via, closed });
   }
 
   /**
@@ -158,9 +166,11 @@ export class Router {
     return true;
   }
 
-  #removeKeys({ headers, headersDistinct }: IncomingMessage): void {
+  #removeKeys(request: IncomingMessage): void {
+    const { headers, headersDistinct } = request;
     const shown = headersDistinct['x-api-key'] ?? [];
     if (shown.some((value) => this.#parts.keys.isKey(value))) delete headers['x-api-key'];
+    this.#parts.previews.strip(request);
   }
 
   #fail(downstream: Downstream, { id, port }: Target, error: Error): void {
@@ -179,6 +189,15 @@ export class Router {
     this.counts[result]++;
     downstream.refuse(told, sandboxID);
   }
+}
+
+/** Longer than any pass is valid, and than a timer can wait; in ms. */
+const LONGEST_PASS_MS = 2 ** 31;
+
+/** Closes a stream when the pass of its client is valid no longer. */
+function endAfter(ms: number, stream: Writable): void {
+  const timer = setTimeout(() => stream.destroy(), ms).unref();
+  stream.once('close', () => clearTimeout(timer));
 }
 
 function isSame(one: Caller | null, other: Caller | null): boolean {

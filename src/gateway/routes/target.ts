@@ -14,6 +14,8 @@ export interface Target {
   readonly id: string;
   /** The port as the client names it. 49983 means the daemon. */
   readonly port: number;
+  /** Whether the host names it, rather than headers. */
+  readonly isByHost: boolean;
 }
 
 /** Reads which sandbox and port a request names. It names them by two headers, or by the host if the gateway has a domain. */
@@ -46,11 +48,11 @@ export class TargetReader {
     const named = this.#domain === null ? null : readName(request, this.#domain, hostHeader);
     const ids = request.headersDistinct[this.idHeader.toLowerCase()];
     const ports = request.headersDistinct[this.portHeader.toLowerCase()];
-    if (!ids && !ports) return named;
+    if (!ids && !ports) return named && { ...named, isByHost: true };
     if (!ids && !named) throw this.missing();
     const id = ids ? this.#readId(ids) : (named?.id ?? '');
     const port = ports ? this.#readPort(ports) : (named?.port ?? DAEMON_PORT);
-    if (!named || (named.id === id && named.port === port)) return { id, port };
+    if (!named || (named.id === id && named.port === port)) return { id, port, isByHost: false };
     const message = `the host names port ${named.port} of sandbox '${named.id}', but the headers name port ${port} of '${id}'`;
     throw new EnvdError('invalid_argument', message);
   }

@@ -29,6 +29,7 @@ export type Requirement =
   | 'cgroup v2'
   | 'user namespaces'
   | 'room for 2 GiB'
+  | 'containers'
   | 'kernel log'
   | 'ext4'
   | 'the published command-line client'
@@ -61,12 +62,23 @@ const PROBES: Record<string, () => string | null> = {
     failureOf('the log of the kernel cannot be opened, in /dev or /proc', () => {
       for (const path of ['/dev/kmsg', '/proc/kmsg']) closeSync(openSync(path, 'r'));
     }),
+  containers: () =>
+    reasonAgainst('mounts') ??
+    reasonAgainst('crun') ??
+    reasonAgainst('mmdebstrap') ??
+    failureOf('network and cgroup namespaces are not permitted', () =>
+      run('unshare', '--net', '--mount', '--cgroup', 'sh', '-c', CONTAINER_PROBE),
+    ),
   ext4: () => (statfsSync(tmpdir()).type === EXT4_SUPER_MAGIC ? null : 'temporary files are not on ext4'),
   'room for 2 GiB': () => {
     const { bavail, bsize } = statfsSync(tmpdir());
     return bavail * bsize > 3 * 2 ** 30 ? null : 'there are less than 3 GiB free for temporary files';
   },
 };
+
+/** What a platform of containers does first. */
+const CONTAINER_PROBE =
+  'mount -t cgroup2 cgroup2 /sys/fs/cgroup && ip link add one type veth peer name other';
 
 const known = new Map<string, string | null>();
 

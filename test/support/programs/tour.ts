@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { expect } from 'vitest';
 import { scratch } from '../machine/scratch.ts';
 
-const { PATH, NODE_COMPILE_CACHE } = process.env;
+const { PATH, NODE_COMPILE_CACHE, ENVD_TEST_IMAGE } = process.env;
 
 /**
  * Runs a tour of test/demo; expects exit code 0, `keyLines` on the screen in this order, and no file left behind.
@@ -17,7 +17,7 @@ export async function runTour(
 ): Promise<{ shown: string; pid: number | undefined }> {
   const directory = scratch();
   const child = spawn(process.execPath, [fileURLToPath(new URL(`../../demo/${name}`, import.meta.url))], {
-    env: { PATH, NODE_COMPILE_CACHE, TMPDIR: directory },
+    env: { PATH, NODE_COMPILE_CACHE, ENVD_TEST_IMAGE, TMPDIR: directory },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   const exited = new Promise((resolve) => child.once('exit', resolve));

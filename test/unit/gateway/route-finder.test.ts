@@ -2,12 +2,14 @@ import { join } from 'node:path';
 import { afterEach, expect, onTestFinished, test, vi } from 'vitest';
 import { Addresses } from '../../../src/gateway/access/addresses.ts';
 import type { Caller } from '../../../src/gateway/access/keys.ts';
+import { Previews } from '../../../src/gateway/access/previews.ts';
 import { Rate } from '../../../src/gateway/access/rates.ts';
 import type { Registration, Sandbox } from '../../../src/gateway/leases/sandbox.ts';
 import { register } from '../../../src/gateway/leases/transitions.ts';
 import { Via } from '../../../src/gateway/proxy/via.ts';
 import { EmbeddedStore } from '../../../src/gateway/registry/embedded.ts';
 import { Registry } from '../../../src/gateway/registry/registry.ts';
+import { PreviewGate } from '../../../src/gateway/routes/preview-gate.ts';
 import { RequestTimes } from '../../../src/gateway/routes/request-times.ts';
 import { type Resumer, RouteFinder } from '../../../src/gateway/routes/route-finder.ts';
 import { scratch } from '../../support/machine/scratch.ts';
@@ -31,6 +33,7 @@ afterEach(() => {
 });
 
 const ADA: Caller = { kind: 'client', name: 'ada' };
+const NOTHING = { tokens: [], cookies: [], link: null, canRedirect: false, isSecure: false };
 const none: Resumer = { isFor: () => false, run: () => Promise.reject(new Error('not needed')) };
 
 async function setUp(resumes?: (registry: Registry) => Resumer) {
@@ -45,10 +48,11 @@ async function setUp(resumes?: (registry: Registry) => Resumer) {
     activity: { note: () => {} },
     ...{ via: new Via('key'), addresses: new Addresses({ allowAddresses: null, allowPorts: [[1, 65535]] }) },
     ...{ rates: { clients: unlimited, sandboxes: unlimited }, times: new RequestTimes(), requireKey: true },
+    gate: new PreviewGate(new Previews('Svc'), true),
   });
   const find = (port = 49983) =>
     finder.find({
-      ...{ target: { id: 'box', port }, path: '/', via: undefined },
+      ...{ target: { id: 'box', port, isByHost: false }, path: '/', via: undefined, shown: NOTHING },
       ...{ caller: () => ADA, closed: () => new AbortController().signal },
     });
   return { registry, find };

@@ -1,0 +1,248 @@
+import { createHmac } from 'node:crypto';
+import { once } from 'node:events';
+import { createServer, request, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { setTimeout as delay } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { ask, cookieOf, type HostAnswer } from '../../support/clients/by-host.ts';
+import { startAgent } from '../../support/programs/agent.ts';
+import { startGateway, type TestGateway } from '../../support/programs/gateway.ts';
+import { owned } from '../../support/programs/owned.ts';
+import { phase } from '../../support/servers/hook.ts';
+import { startNginx } from '../../support/servers/nginx.ts';
+
+const DOMAIN = 'sandboxes.test';
+let gateway: TestGateway;
+let server: Server;
+let port: number;
+/** What reached the service in the sandbox: its URL and headers. */
+let seen: string[];
+
+beforeAll(async () => {
+  gateway = await startGateway({ args: [`--domain=${DOMAIN}`, '--hook=true', '--resume-hook=true'] });
+  server = createServer((incoming, response) => {
+    seen.push(`${incoming.url} ${incoming.rawHeaders.join(' ')}`);
+    response.end('here');
+  });
+  server.on('upgrade', (_incoming, socket) =>
+    socket.write('HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n'),
+  );
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  port = (server.address() as AddressInfo).port;
+});
+
+afterAll(async () => {
+  server.closeAllConnections();
+  server.close();
+  await gateway[Symbol.asyncDispose]();
+});
+
+/** A private sandbox: its token, and the pass of a link. */
+async function make(id: string, { expiresIn = 600, on = gateway, of = port } = {}) {
+  seen = [];
+  const { body } = await on.register(id, 1, { timeout: 600, allowPublicTraffic: false });
+  const { body: link } = await on.call(`POST /sandboxes/${id}/previews`, { port: of, expiresIn });
+  return {
+    token: String(body.trafficAccessToken),
+    pass: new URL(link.url).searchParams.get('svc-preview') ?? '',
+  };
+}
+
+const hostOf = (id: string, of = port) => ({ host: `${of}-${id}.${DOMAIN}` });
+const withLink = (pass: string, path = '/') => `${path}?svc-preview=${pass}`;
+const withCookie = (pass: string) => ({ cookie: `svc-preview=${pass}` });
+const status = async (answer: Promise<HostAnswer>) => (await answer).status;
+
+test('a pass counts for its sandbox, its port and its time only', async () => {
+  const { pass: otherPort } = await make('one', { of: port + 1 });
+  const { pass: other } = await make('two');
+  const { pass, token } = await make('one');
+  const [expires, signature] = pass.split('.');
+  const own = (by: string) =>
+    createHmac('sha256', by).update(`preview:${port}:9999999999`).digest('base64url');
+  const wrong = [
+    ...[
+      other,
+      otherPort,
+      '',
+      'x',
+      expires,
+      signature,
+      `9999999999.${signature}`,
+      `${expires}.`,
+      `.${signature}`,
+    ],
+    ...[
+      `0${pass}`,
+      `${pass}=`,
+
+      `9999999999.${own('')}`,
+      `9999999999.${own('null')}`,
+      `1e12.${signature}`,
+    ],
+    ...[pass.toUpperCase(), encodeURIComponent(`${pass}\0`), token],
+  ];
+  for (const each of wrong) {
+    expect([each, await status(ask(gateway.port, withLink(each ?? ''), hostOf('one')))]).toEqual([each, 403]);
+    expect([
+      each,
+      await status(ask(gateway.port, '/', { ...hostOf('one'), ...withCookie(each ?? '') })),
+    ]).toEqual([each, 403]);
+    expect(
+      await status(
+        ask(gateway.port, '/', {
+          ...hostOf('one'),
+          'svc-traffic-access-token': each === token ? pass : (each ?? ''),
+        }),
+      ),
+    ).toBe(403);
+  }
+  expect(seen).toEqual([]);
+  expect(await status(ask(gateway.port, withLink(pass), hostOf('one')))).toBe(303);
+});
+
+test('a pass that has expired opens nothing, and ends the WebSocket that it has opened', {
+  timeout: 30_000,
+}, async () => {
+  const { pass } = await make('brief', { expiresIn: 2 });
+  const upgrade = { connection: 'Upgrade', upgrade: 'websocket', ...hostOf('brief'), ...withCookie(pass) };
+  const outgoing = request({ host: '127.0.0.1', port: gateway.port, headers: upgrade }).end();
+  const [, socket] = (await once(outgoing, 'upgrade')) as [unknown, Duplex];
+  socket.resume();
+  await once(socket, 'close');
+  expect(await status(ask(gateway.port, withLink(pass), hostOf('brief')))).toBe(403);
+  expect(await status(ask(gateway.port, '/', { ...hostOf('brief'), ...withCookie(pass) }))).toBe(403);
+});
+
+test('a new token and a removal end the streams that the old one has opened', async () => {
+  for (const change of [() => make('open'), () => gateway.call('DELETE /sandboxes/open')]) {
+    const { token } = await make('open');
+    const upgrade = {
+      connection: 'Upgrade',
+      upgrade: 'websocket',
+      ...hostOf('open'),
+      'svc-traffic-access-token': token,
+    };
+    const outgoing = request({ host: '127.0.0.1', port: gateway.port, headers: upgrade }).end();
+    const [, socket] = (await once(outgoing, 'upgrade')) as [unknown, Duplex];
+    socket.resume();
+    const closed = once(socket, 'close');
+    await change();
+    expect(await closed).toEqual([false]);
+  }
+});
+
+test('a link leads nowhere else', async () => {
+  const { pass } = await make('one');
+  const leadsTo = async (path: string) => {
+    const { headers } = await ask(gateway.port, path, hostOf('one'));
+    return new URL(headers.location ?? 'none:', `http://${hostOf('one').host}/x/y`).host;
+  };
+  for (const path of [
+    '//evil.test/',
+    '///evil.test',
+    '/\\evil.test',
+    '//evil.test:80@x/',
+    '/.//evil.test',
+    '/',
+  ])
+    expect([path, await leadsTo(withLink(pass, path))]).toEqual([path, hostOf('one').host]);
+  expect(await leadsTo(`http://${hostOf('one').host}//evil.test?svc-preview=${pass}`)).toBe(
+    hostOf('one').host,
+  );
+});
+
+test('links count for names only, and for pages only', async () => {
+  const { pass } = await make('one');
+  const byHeader = { 'svc-sandbox-id': 'one', 'svc-sandbox-port': port };
+  const { status: code, headers } = await ask(gateway.port, withLink(pass), byHeader);
+  expect([code, headers['set-cookie']]).toEqual([403, undefined]);
+  expect(await status(ask(gateway.port, withLink(pass), hostOf('one'), 'POST'))).toBe(403);
+  expect(await status(ask(gateway.port, withLink(pass), { ...hostOf('one'), ...byHeader }))).toBe(403);
+});
+
+test('a sandbox sees neither its token nor the cookie, however they are sent', async () => {
+  const { pass, token } = await make('one');
+  const shown = [
+    ['svc-traffic-access-token', token, 'Cookie', 'a=1', 'Cookie', `svc-preview=${pass}`],
+    ['Cookie', `svc-preview=${pass}`, 'cookie', `b=2;svc-preview=${pass};c=3`],
+    ['cookie', `svc-preview = ${pass}`, 'cookie', `svc-preview=${pass}`],
+    ['cookie', `svc-preview=x; svc-preview=${pass}`],
+  ];
+  for (const headers of shown) {
+    const raw = ['host', hostOf('one').host, ...headers];
+    const outgoing = request({ host: '127.0.0.1', port: gateway.port, headers: raw, agent: false }).end();
+    const [response] = await once(outgoing, 'response');
+    response.resume();
+    expect(response.statusCode).toBe(200);
+    expect(seen.at(-1)).not.toContain(pass);
+    expect(seen.at(-1)).not.toContain(token);
+  }
+  const twice = [
+    'host',
+    hostOf('one').host,
+    'svc-traffic-access-token',
+    token,
+    'svc-traffic-access-token',
+    token,
+  ];
+  const outgoing = request({ host: '127.0.0.1', port: gateway.port, headers: twice, agent: false }).end();
+  const [response] = await once(outgoing, 'response');
+  response.resume();
+  expect(response.statusCode).toBe(403);
+});
+
+test("cookies that another sandbox's page has set do not hide the right one, and cost little", async () => {
+  const { pass } = await make('one');
+  const tossed = Array.from(
+    { length: 20 },
+    (_, index) => `svc-preview=9999999999.${'a'.repeat(42)}${index % 10}`,
+  );
+  const cookie = [...tossed, `svc-preview=${pass}`].join('; ');
+  expect(await status(ask(gateway.port, '/', { ...hostOf('one'), cookie }))).toBe(200);
+});
+
+test('who may not reach a private port does not wake its sandbox', async () => {
+  const agent = await owned(startAgent());
+  await gateway.register('asleep', agent.port, { timeout: 0, allowPublicTraffic: false });
+  await phase(gateway, 'asleep', 'paused');
+  const paused = agent.asked.length;
+  expect(await status(ask(gateway.port, '/', hostOf('asleep')))).toBe(403);
+  expect(await status(ask(gateway.port, '/', { ...hostOf('asleep'), ...withCookie('1.a') }))).toBe(403);
+  expect((await gateway.call('GET /sandboxes/asleep')).body.phase).toBe('paused');
+  // A resume would have thawed its guest.
+  expect(agent.asked.length).toBe(paused);
+});
+
+describe.each([
+  ['nginx alone', false],
+  ['nginx with Lua', true],
+] as const)('%s', (_name, keeps) => {
+  test('gives nobody the answer to somebody else, and keeps no answer from before', {
+    timeout: 60_000,
+  }, async () => {
+    const asked = await owned(startGateway({ args: [`--domain=${DOMAIN}`] }));
+    const nginx = await owned(startNginx(asked.port, { keeps }));
+    const { token, pass } = await make('one', { on: asked });
+    const paths = ['/a/b', '/', '/x'];
+    for (let turn = 0; turn < 20; turn++) {
+      const path = paths[turn % 3] ?? '/';
+      const [right, without, wrong] = await Promise.all([
+        ask(nginx.port, path, { ...hostOf('one'), 'svc-traffic-access-token': token }),
+        ask(nginx.port, path, hostOf('one')),
+        ask(nginx.port, path, { ...hostOf('one'), ...withCookie(`${pass}x`) }),
+      ]);
+      expect([right.status, without.status, wrong.status]).toEqual([200, 403, 403]);
+      expect(seen.at(-1)).not.toContain(token);
+    }
+    const opened = await ask(nginx.port, withLink(pass, '/a/b'), hostOf('one'));
+    expect(cookieOf(opened)).toBe(`svc-preview=${pass}`);
+    // A public one becomes private: what nginx has kept is valid for a second.
+    await asked.register('late', 1, { timeout: 600 });
+    expect(await status(ask(nginx.port, '/a/b', hostOf('late')))).toBe(200);
+    await asked.register('late', 1, { timeout: 600, allowPublicTraffic: false });
+    await delay(1000);
+    expect(await status(ask(nginx.port, '/a/b', hostOf('late')))).toBe(403);
+  });
+});
