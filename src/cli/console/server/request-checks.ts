@@ -16,7 +16,7 @@ const PLAIN = ['GET', 'HEAD'];
  * host, a page of another origin by `Origin` and `Sec-Fetch-Site`, and by the header with the session, which it may not send.
  * `host`: that of the port that was called; `isOther`: that is not the one of the page.
  */
-export function refusalOf(
+export function refusalOfCaller(
   { headers, method = '' }: IncomingMessage,
   page: PageAddress,
   { host, isOther }: { readonly host: string; readonly isOther: boolean },

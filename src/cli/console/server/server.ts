@@ -6,7 +6,7 @@ import { Failure } from '../../output/failure.ts';
 import { answerError, sendFailure } from './answers.ts';
 import { pageHeaders, securityHeaders } from './page-headers.ts';
 import type { PageAddress } from './request-checks.ts';
-import { refusalOf } from './request-checks.ts';
+import { refusalOfCaller } from './request-checks.ts';
 import { type ConsoleSettings, Routes } from './routes.ts';
 
 const ADDRESS = '127.0.0.1';
@@ -70,7 +70,7 @@ export class ConsoleServer {
     request.on('error', () => {});
     response.on('error', () => {});
     try {
-      const refusal = refusalOf(request, this.#page, { host: hostOf(server), isOther });
+      const refusal = refusalOfCaller(request, this.#page, { host: hostOf(server), isOther });
       if (refusal !== null) return answerError(response, 403, 'permission_denied', refusal);
       for (const [name, value] of Object.entries(pageHeaders(this.#page, isOther)))
         response.setHeader(name, value);
