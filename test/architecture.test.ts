@@ -38,7 +38,15 @@ const LAYERS: Readonly<Record<string, readonly (readonly string[])[]>> = {
     ['run'],
     ['main'],
   ],
-  cli: [['output'], ['connection'], ['terminal'], ['process', 'transfer'], ['commands'], ['main']],
+  cli: [
+    ['output'],
+    ['connection'],
+    ['terminal'],
+    ['process', 'transfer'],
+    ['console'],
+    ['commands'],
+    ['main'],
+  ],
 };
 
 /** The only place that may import a package, so that the package can be replaced there. */
@@ -66,6 +74,14 @@ const OWNERS: Record<string, RegExp> = {
   'range-parser': /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
   fresh: /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
   ws: /^(daemon\/http\/websocket\/(connection|handshake)|cli\/connection\/.+)\.ts$/,
+  preact: /^cli\/console\/page\/.+\.tsx?$/,
+  uplot: /^cli\/console\/page\/views\/plot-canvas\.ts$/,
+  ...Object.fromEntries(
+    ['xterm', 'addon-fit', 'addon-search', 'addon-web-links', 'addon-webgl'].map((name) => [
+      `@xterm/${name}`,
+      /^cli\/console\/page\/terminals\/screen\.ts$/,
+    ]),
+  ),
   negotiator: /^daemon\/(services\/files|http\/(rest|json)|extensions)\/.+\.ts$/,
 };
 
@@ -74,7 +90,7 @@ interface Import {
   readonly target: string;
 }
 
-const files = globSync('**/*.ts', { cwd: ROOT }).filter((file) => !file.startsWith('gen/'));
+const files = globSync('**/*.{ts,tsx}', { cwd: ROOT }).filter((file) => !file.startsWith('gen/'));
 const imports = files.flatMap((file) => importsOf(ROOT, file));
 
 function importsOf(root: string, file: string): Import[] {
@@ -92,7 +108,7 @@ const edges = imports.flatMap(({ file, target }) => {
 
 const programOf = (file: string) => file.split('/')[0] ?? '';
 /** The first folder within a program, or the name of a file at its top. */
-const topOf = (file: string) => file.split('/')[1]?.replace(/\.ts$/, '') ?? '';
+const topOf = (file: string) => file.split('/')[1]?.replace(/\.tsx?$/, '') ?? '';
 const layerOf = (file: string) =>
   (LAYERS[programOf(file)] ?? []).findIndex((folders) => folders.includes(topOf(file)));
 
@@ -111,6 +127,14 @@ describe('layers', () => {
     expect(edges.filter(({ from, to }) => programOf(from) === 'base' && programOf(to) !== 'base')).toEqual(
       [],
     );
+  });
+
+  test('the page of the console imports nothing that needs Node', () => {
+    const own = /^cli\/(console\/page\/|output\/(formats|printable)\.ts$)/;
+    const page = edges.filter(({ from }) => from.startsWith('cli/console/page/'));
+    expect(page.length).toBeGreaterThan(50);
+    expect(page.filter(({ to }) => !own.test(to))).toEqual([]);
+    expect(edges.filter(({ from, to }) => !own.test(from) && to.startsWith('cli/console/page/'))).toEqual([]);
   });
 
   test('no program imports another', () => {
@@ -184,7 +208,9 @@ describe('state of modules', () => {
 
   test('no module has state: what is shared belongs to an object that is passed on', () => {
     const found = files.flatMap((file) =>
-      moduleState(readFileSync(join(ROOT, file), 'utf8')).map((name) => `${file}: ${name}`),
+      moduleState(readFileSync(join(ROOT, file), 'utf8'), file.endsWith('x') ? 'tsx' : 'ts').map(
+        (name) => `${file}: ${name}`,
+      ),
     );
     expect(found).toEqual([]);
   });
@@ -234,7 +260,7 @@ describe('undocumented API', () => {
     ...[/(?<!override |this\.)\b_(read|write|writev|transform|flush|destroy|construct|final)\b(?=\s*[=(])/],
     ...[/process\.(binding|_\w+)/, /setFlagsFromString/, /internalBinding/, /getOwnPropertySymbols/],
   ];
-  const sources = globSync('{src,systemd}/**/*.{ts,cjs,mjs,js}', { cwd: TOP }).filter(
+  const sources = globSync('{src,systemd}/**/*.{ts,tsx,cjs,mjs,js}', { cwd: TOP }).filter(
     (file) => !file.startsWith('src/gen/'),
   );
   /** The code of a file, without comments. */

@@ -29,7 +29,7 @@ test('the search finds a name that two files export', () => {
 });
 
 test('an exported name has one meaning in all of src', () => {
-  const files = globSync('**/*.ts', { cwd: ROOT }).filter((file) => !file.startsWith('gen/'));
+  const files = globSync('**/*.{ts,tsx}', { cwd: ROOT }).filter((file) => !file.startsWith('gen/'));
   const sources = new Map(files.map((file) => [file, readFileSync(join(ROOT, file), 'utf8')]));
   expect(files.length).toBeGreaterThan(200);
   expect(repeated(sources)).toEqual([]);

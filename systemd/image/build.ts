@@ -6,6 +6,7 @@ import { parseArgs } from 'node:util';
 import { buildCommit } from '../../src/base/program/version.ts';
 import { asFunction, bundle } from './bundle.ts';
 import { type FirstRun, writeCodeCache } from './code-cache.ts';
+import { buildPage } from './console.ts';
 import { buildEnvctl } from './envctl.ts';
 import { type Library, LOADER, librariesOf, licencesOfLibraries } from './libraries.ts';
 import { licencesOf } from './licences.ts';
@@ -13,7 +14,7 @@ import { pagesOf } from './pages.ts';
 
 /*
  * Builds the daemon in dist/, the gateway in dist-gateway/ and the command line in dist-envctl/ (envctl.ts), or only those that
- * arguments name. With --arch=arm64 on an x86-64 machine (`npm run build:arm64`), builds dist-arm64/ and dist-gateway-arm64/ from the
+ * arguments name. `console` builds the page of the console for a clone, which dist-envctl/ has anyway. With --arch=arm64 on an x86-64 machine (`npm run build:arm64`), builds dist-arm64/ and dist-gateway-arm64/ from the
  * native code that .ci/arm64 has built. Each directory of the first two is
  * self-contained: it has the program in one file, the code that V8 compiles for it, the pinned Node under the program's name, the
  * licenses of its parts, manual pages, completions for shells, and for the daemon the addon, where the program looks for it, with the
@@ -152,6 +153,7 @@ for (const name of wanted.length === 0 ? known : wanted) {
   const image = IMAGES[name];
   if (image) await build(image);
   else if (name === 'envctl') await buildEnvctl(ROOT, out, description(name));
+  else if (name === 'console') await buildPage(ROOT, join(ROOT, 'node_modules/.cache/console'));
   else throw new Error(`there is no image '${name}', only ${known.join(', ')}`);
 }
 

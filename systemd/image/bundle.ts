@@ -44,7 +44,8 @@ export function asFunction(code: string): string {
   return `(function (exports, require, module, __filename, __dirname) {${code}\n})`;
 }
 
-function packagesOf(modules: readonly string[]): string[] {
+/** Returns the directories of the packages that modules are in. */
+export function packagesOf(modules: readonly string[]): string[] {
   const packages = modules.flatMap((id) => /^.*\/node_modules\/(?:@[^/]+\/)?[^/]+/.exec(id) ?? []);
   return [...new Set(packages)].sort();
 }

@@ -2,6 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { chmodSync, copyFileSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { bundle } from './bundle.ts';
+import { buildPage } from './console.ts';
 import { licencesOf } from './licences.ts';
 
 /** What envctl prints of itself, and where shells and man look for it. */
@@ -13,7 +14,7 @@ const PRINTED = {
 } as const;
 
 /**
- * Builds dist-envctl/: the program in one file, its manual and completions. Unlike the daemon and the gateway it has no Node of its
+ * Builds dist-envctl/: the program in one file, the page of its console, its manual and completions. Unlike the daemon and the gateway it has no Node of its
  * own: it runs on the machines of people, which have one, and so it is a hundredth of their size and the same for all processors.
  * `root`: of the sources; `out`: where the directory is made; `description`: the text of its package.json.
  */
@@ -23,7 +24,8 @@ export async function buildEnvctl(root: string, out: string, description: string
   const { code, packages } = await bundle(join(root, 'src/cli/main.ts'));
   put(join(dist, 'lib/program.cjs'), code);
   put(join(dist, 'package.json'), description);
-  put(join(dist, 'LICENSES'), licencesOf(packages));
+  const ofPage = await buildPage(root, join(dist, 'share/console'));
+  put(join(dist, 'LICENSES'), licencesOf([...new Set([...packages, ...ofPage])].sort()));
   for (const [source, destination] of [
     ['systemd/image/envctl.cjs', 'lib/envctl.cjs'],
     ['systemd/image/envctl.sh', 'bin/envctl'],

@@ -43,6 +43,15 @@ test('it has a version, a manual, completions and licences, and is small', () =>
   expect(files.sort()).toEqual([
     ...['LICENSE', 'LICENSES', 'bin/envctl', 'lib/envctl.cjs', 'lib/program.cjs', 'package.json'],
     'share/bash-completion/completions/envctl',
+    ...[
+      'addon-webgl.js',
+      'icon.svg',
+      'index.html',
+      'main.js',
+      'plot-canvas.js',
+      'screen.js',
+      'style.css',
+    ].map((name) => `share/console/${name}`),
     'share/fish/vendor_completions.d/envctl.fish',
     'share/man/man1/envctl.1',
     'share/zsh/site-functions/_envctl',
@@ -51,7 +60,14 @@ test('it has a version, a manual, completions and licences, and is small', () =>
   const size = files.reduce((sum, path) => sum + statSync(join(elsewhere, path)).size, 0);
   expect(size).toBeLessThan(2 * 1024 * 1024);
   const licences = readFileSync(join(elsewhere, 'LICENSES'), 'utf8');
-  for (const name of ['commander', '@connectrpc/connect-node', '@bufbuild/protobuf'])
+  for (const name of [
+    'commander',
+    '@connectrpc/connect-node',
+    '@bufbuild/protobuf',
+    'preact',
+    '@xterm/xterm',
+    'uplot',
+  ])
     expect(licences).toContain(`${name} `);
   for (const name of ['fastify', 'chokidar', 'pino'])
     expect(licences).not.toMatch(new RegExp(`^${name} \\d`, 'm'));

@@ -68,5 +68,6 @@ async function takeSteps({ url, scratch }: TestDaemon): Promise<void> {
 
 await start(tour, {
   needs: ['root'],
-  farewell: '`npm start` runs one for you on port 49983.',
+  farewell:
+    '`npm start` runs one for you on port 49983. Then `npm run envctl -- console` prints the address of a page with its terminals, processes and files.',
 });

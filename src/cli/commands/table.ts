@@ -16,6 +16,7 @@ import { psCommand } from './process/ps.ts';
 import { runCommand } from './process/run.ts';
 import { shellCommand } from './process/shell.ts';
 import { topCommand } from './process/top.ts';
+import { consoleCommand } from './reach/console.ts';
 import { addContext, listContexts, removeContext, useContext } from './reach/context.ts';
 import { doctorCommand } from './reach/doctor.ts';
 import { healthCommand, versionCommand } from './reach/health.ts';
@@ -35,7 +36,7 @@ export const COMMANDS: readonly CommandSpec[] = [
   ...[lsCommand, catCommand, cpCommand, syncCommand, rmCommand, mvCommand, mkdirCommand, statCommand],
   ...[editCommand, watchCommand, findCommand, grepCommand, replaceCommand],
   ...[portsCommand, forwardCommand],
-  ...[healthCommand, doctorCommand, versionCommand, metricsCommand],
+  ...[healthCommand, doctorCommand, versionCommand, metricsCommand, consoleCommand],
   ...[initCommand, freezeCommand, thawCommand, collapseCommand, pauseTestCommand, upgradeCommand],
   ...[
     listSandboxesCommand,

@@ -11,10 +11,10 @@ const VALUES = /^(Set|Map|WeakSet|WeakMap|Array|URL|RegExp|Date|TextEncoder|Text
 
 /**
  * The variables of a module that hold state: `let` and `var`, constants that are changed in place or hold an object
- * with state, and static fields that can be assigned. Takes TypeScript source, returns names.
+ * with state, and static fields that can be assigned. Takes TypeScript source, with JSX for `tsx`; returns names.
  */
-export function moduleState(source: string): string[] {
-  const program = parseAst(source, { lang: 'ts' }) as unknown as Node;
+export function moduleState(source: string, lang: 'ts' | 'tsx' = 'ts'): string[] {
+  const program = parseAst(source, { lang }) as unknown as Node;
   const changed = changedNames(program);
   return nodes(program.body).flatMap((statement) => {
     const node = isNode(statement.declaration) ? statement.declaration : statement;

@@ -1,0 +1,152 @@
+import { useEffect, useState } from 'preact/hooks';
+import { printable } from '../../output/printable.ts';
+import { NoticeList } from './parts/notices.tsx';
+import { QuestionDialog } from './parts/questions.tsx';
+import { useValue } from './state/observable.ts';
+import { TerminalsView } from './terminals/terminals-view.tsx';
+import { EventsView } from './views/events-view.tsx';
+import { FilesView } from './views/files-view.tsx';
+import { GlanceView } from './views/glance-view.tsx';
+import { ProcessesView } from './views/processes-view.tsx';
+import { SandboxesView } from './views/sandboxes-view.tsx';
+import { type PageParts, VIEWS, type ViewName, Workspace } from './workspace/workspace.ts';
+
+const THEMES = ['auto', 'light', 'dark'] as const;
+
+/** The page. `first`: the sandbox that is shown at the begin; null: the list of sandboxes. */
+export function ConsolePage({
+  parts,
+  first,
+}: {
+  readonly parts: PageParts;
+  readonly first: Workspace | null;
+}) {
+  const [open, setOpen] = useState<readonly Workspace[]>(first ? [first] : []);
+  const [current, setCurrent] = useState<Workspace | null>(first);
+  useEffect(() => {
+    current?.monitor.start();
+    return () => current?.monitor.stop();
+  }, [current]);
+  const show = (id: string) => {
+    const known = open.find(({ sandbox }) => sandbox === id) ?? new Workspace(parts, id);
+    if (!open.includes(known)) setOpen([...open, known]);
+    setCurrent(known);
+  };
+  const leave = parts.client.about.hasGateway ? () => setCurrent(null) : null;
+  return (
+    <>
+      <button type="button" class="skip" onClick={() => document.getElementById('main')?.focus()}>
+        Skip to the content
+      </button>
+      <Head parts={parts} workspace={current} onLeave={leave} />
+      {current ? (
+        <SandboxPage key={current} workspace={current} />
+      ) : (
+        <main id="main" tabIndex={-1}>
+          <SandboxesView {...parts} onOpen={show} />
+        </main>
+      )}
+      <NoticeList notices={parts.notices} />
+      <QuestionDialog questions={parts.questions} />
+    </>
+  );
+}
+
+interface HeadProps {
+  readonly parts: PageParts;
+  readonly workspace: Workspace | null;
+  /** Goes to the list of sandboxes; null: there is none. */
+  readonly onLeave: (() => void) | null;
+}
+
+function Head({ parts: { client, notices }, workspace, onLeave }: HeadProps) {
+  const [theme, setTheme] = useState<(typeof THEMES)[number]>('auto');
+  useEffect(() => {
+    document.documentElement.dataset.theme = theme;
+  }, [theme]);
+  const openWindow = () =>
+    notices.attempt(async () => window.open(await client.newLink(), '_blank', 'noopener'));
+  return (
+    <header>
+      <h1 title={`envctl ${client.about.version}`}>{printable(workspace?.name ?? client.about.name)}</h1>
+      {workspace && <Reach workspace={workspace} />}
+      <span class="grow" />
+      {onLeave && workspace && (
+        <button type="button" onClick={onLeave}>
+          All sandboxes
+        </button>
+      )}
+      <button type="button" onClick={() => void openWindow()}>
+        New window
+      </button>
+      <button
+        type="button"
+        onClick={() => setTheme(THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length] ?? 'auto')}
+      >
+        Theme: {theme}
+      </button>
+    </header>
+  );
+}
+
+/** Whether the daemon answers, and whether it is frozen. */
+function Reach({ workspace }: { readonly workspace: Workspace }) {
+  const { reach, health, message } = useValue(workspace.monitor.state);
+  const isFrozen = health?.frozen?.workload || health?.frozen?.filesystem;
+  const text = reach === 'reachable' && isFrozen ? 'frozen' : reach;
+  return (
+    <span class={`reach ${text}`} role="status" title={message}>
+      {text}
+    </span>
+  );
+}
+
+function SandboxPage({ workspace }: { readonly workspace: Workspace }) {
+  const view = useValue(workspace.view);
+  useEffect(() => {
+    const choose = (event: KeyboardEvent) => {
+      const wanted =
+        event.altKey && event.shiftKey ? VIEWS[Number(/^Digit(\d)$/.exec(event.code)?.[1]) - 1] : undefined;
+      if (wanted === undefined) return;
+      event.preventDefault();
+      workspace.view.set(wanted);
+    };
+    window.addEventListener('keydown', choose, true);
+    return () => window.removeEventListener('keydown', choose, true);
+  }, [workspace]);
+  return (
+    <>
+      <nav aria-label="Views">
+        {VIEWS.map((name, index) => (
+          <button
+            key={name}
+            type="button"
+            aria-current={name === view ? 'page' : undefined}
+            title={`Alt+Shift+${index + 1}`}
+            onClick={() => workspace.view.set(name)}
+          >
+            {name}
+          </button>
+        ))}
+      </nav>
+      <main id="main" tabIndex={-1} aria-label={view}>
+        <View view={view} workspace={workspace} />
+      </main>
+    </>
+  );
+}
+
+function View({ view, workspace }: { readonly view: ViewName; readonly workspace: Workspace }) {
+  switch (view) {
+    case 'Glance':
+      return <GlanceView monitor={workspace.monitor} name={workspace.name} />;
+    case 'Terminals':
+      return <TerminalsView terminals={workspace.terminals} />;
+    case 'Processes':
+      return <ProcessesView workspace={workspace} />;
+    case 'Files':
+      return <FilesView workspace={workspace} />;
+    case 'Events':
+      return <EventsView workspace={workspace} />;
+  }
+}

@@ -1,0 +1,152 @@
+import type { ComponentChildren } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
+
+/** A column of a table; `width`: of a CSS grid. */
+export interface DataColumn<T> {
+  readonly title: string;
+  readonly width: string;
+  readonly isNumber?: boolean;
+  /** Left out where the page is narrow. */
+  readonly isWide?: boolean;
+  cell(row: T): ComponentChildren;
+}
+
+interface DataTableProps<T> {
+  readonly label: string;
+  readonly columns: readonly DataColumn<T>[];
+  readonly rows: readonly T[];
+  readonly selected: string | null;
+  keyOf(row: T): string;
+  onSelect(key: string): void;
+  /** Enter, or a double click. */
+  onOpen(row: T): void;
+  /** Any other key; the row is the selected one. */
+  onKey?(event: KeyboardEvent, row: T | undefined): void;
+}
+
+const ROW_PX = 30;
+/** Rows that are drawn above and below what is visible. */
+const MARGIN_ROWS = 10;
+/** The number of a table on the page does not matter, as there is one at a time. */
+const ROW_ID = 'row-';
+
+/** A table of any length: only the rows that are visible are in the page. */
+export function DataTable<T>(props: DataTableProps<T>) {
+  const { label, columns, rows, selected, keyOf } = props;
+  const scroller = useRef<HTMLDivElement>(null);
+  const [top, height] = useWindow(scroller);
+  const chosen = rows.findIndex((row) => keyOf(row) === selected);
+  useEffect(() => reveal(scroller.current, chosen), [selected]);
+  const first = Math.max(0, Math.floor(top / ROW_PX) - MARGIN_ROWS);
+  const last = Math.min(rows.length, Math.ceil((top + height) / ROW_PX) + MARGIN_ROWS);
+  const template = (isNarrow: boolean) =>
+    columns.flatMap(({ width, isWide }) => (isNarrow && isWide ? [] : [width])).join(' ');
+  return (
+    <div
+      class="table"
+      ref={scroller}
+      role="grid"
+      tabIndex={0}
+      aria-label={label}
+      aria-rowcount={rows.length + 1}
+      aria-activedescendant={chosen >= first && chosen < last ? ROW_ID + chosen : undefined}
+      onKeyDown={(event) => handleKey(event, props, chosen)}
+      style={{ '--columns': template(false), '--narrow': template(true) }}
+    >
+      <div class="row head" role="row" aria-rowindex={1}>
+        {columns.map((column) => (
+          <div key={column.title} role="columnheader" class={classOf(column)}>
+            {column.title}
+          </div>
+        ))}
+      </div>
+      <div
+        role={rows.length > 0 ? 'rowgroup' : undefined}
+        class="rows"
+        style={{ height: `${rows.length * ROW_PX}px` }}
+      >
+        {rows.slice(first, last).map((row, index) => (
+          <Row key={keyOf(row)} {...{ row, index: first + index, table: props }} />
+        ))}
+      </div>
+    </div>
+  );
+}
+
+interface RowProps<T> {
+  readonly row: T;
+  readonly index: number;
+  readonly table: DataTableProps<T>;
+}
+
+function Row<T>({ row, index, table: { columns, keyOf, selected, onSelect, onOpen } }: RowProps<T>) {
+  const key = keyOf(row);
+  return (
+    <div
+      class={key === selected ? 'row selected' : 'row'}
+      role="row"
+      id={ROW_ID + index}
+      aria-rowindex={index + 2}
+      aria-selected={key === selected}
+      style={{ top: `${index * ROW_PX}px` }}
+      onClick={() => onSelect(key)}
+      onDblClick={() => onOpen(row)}
+    >
+      {columns.map((column) => (
+        <div key={column.title} role="gridcell" class={classOf(column)}>
+          {column.cell(row)}
+        </div>
+      ))}
+    </div>
+  );
+}
+
+function classOf({ isNumber, isWide }: { readonly isNumber?: boolean; readonly isWide?: boolean }): string {
+  return `cell${isNumber ? ' number' : ''}${isWide ? ' wide' : ''}`;
+}
+
+/** What is visible of a scroller, in pixels. */
+function useWindow(scroller: {
+  readonly current: HTMLElement | null;
+}): readonly [top: number, height: number] {
+  const [visible, setVisible] = useState<readonly [number, number]>([0, 600]);
+  useEffect(() => {
+    const element = scroller.current;
+    if (!element) return;
+    const look = () => setVisible([element.scrollTop, element.clientHeight]);
+    const observer = new ResizeObserver(look);
+    observer.observe(element);
+    element.addEventListener('scroll', look, { passive: true });
+    return () => observer.disconnect();
+  }, []);
+  return visible;
+}
+
+function reveal(scroller: HTMLElement | null, index: number): void {
+  if (!scroller || index < 0) return;
+  const [top, bottom] = [index * ROW_PX, (index + 2) * ROW_PX];
+  if (top < scroller.scrollTop) scroller.scrollTop = top;
+  else if (bottom > scroller.scrollTop + scroller.clientHeight)
+    scroller.scrollTop = bottom - scroller.clientHeight;
+}
+
+function handleKey<T>(event: KeyboardEvent, props: DataTableProps<T>, chosen: number): void {
+  // A button in a row has its own keys.
+  if (event.target !== event.currentTarget || event.altKey || event.ctrlKey || event.metaKey) return;
+  const { rows, keyOf, onSelect, onOpen, onKey } = props;
+  const page = Math.max(1, Math.floor((event.currentTarget as HTMLElement).clientHeight / ROW_PX) - 2);
+  const steps: Readonly<Record<string, number>> = {
+    ...{ ArrowDown: chosen + 1, ArrowUp: Math.max(0, chosen - 1), Home: 0, End: rows.length - 1 },
+    ...{ PageDown: chosen + page, PageUp: Math.max(0, chosen - page) },
+  };
+  const step = steps[event.key];
+  const row = rows[chosen];
+  if (step !== undefined) {
+    event.preventDefault();
+    const next = rows[Math.min(step, rows.length - 1)];
+    if (next) onSelect(keyOf(next));
+  } else if (event.key === 'Enter' && row) {
+    event.preventDefault();
+    onOpen(row);
+  } else onKey?.(event, row);
+}

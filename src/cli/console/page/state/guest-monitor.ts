@@ -1,0 +1,121 @@
+import { callErrorOf } from '../wire/call-error.ts';
+import type { DaemonClient } from '../wire/daemon-client.ts';
+import type {
+  EndMessage,
+  HealthMessage,
+  ListMessage,
+  MetricsMessage,
+  PortsMessage,
+  ProcessEventMessage,
+  ProcessMessage,
+} from '../wire/messages.ts';
+import {
+  endedBetween,
+  endHappening,
+  type GuestSnapshot,
+  type Happening,
+  happeningsBetween,
+} from './guest-snapshot.ts';
+import { FigureHistory } from './history.ts';
+import { Observable } from './observable.ts';
+
+const INTERVAL_MS = 2000;
+const MAX_EVENTS = 1000;
+/** How long the daemon is asked how a process has ended, in milliseconds, and about how many at a time. */
+const END_MS = 5000;
+const MAX_ENDS = 3;
+
+/** A line of the log of events. */
+export interface LoggedEvent extends Happening {
+  readonly id: number;
+  readonly at: Date;
+}
+
+/** Looks at a daemon every two seconds, and keeps what it has seen: figures of an hour, and a log of events. */
+export class GuestMonitor {
+  readonly state = new Observable<GuestSnapshot>({
+    ...{ reach: 'connecting', message: '', health: null, metrics: null, processes: [], ports: null },
+  });
+  readonly events = new Observable<readonly LoggedEvent[]>([]);
+  readonly history = new FigureHistory();
+  readonly #daemon: DaemonClient;
+  readonly #isPaused: () => boolean;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #isOn = false;
+  #count = 0;
+  #asked = 0;
+
+  /** `isPaused`: whether the sandbox is; a call would wake it. */
+  constructor(daemon: DaemonClient, isPaused: () => boolean) {
+    this.#daemon = daemon;
+    this.#isPaused = isPaused;
+  }
+
+  start(): void {
+    if (this.#isOn) return;
+    this.#isOn = true;
+    void this.#turn();
+  }
+
+  stop(): void {
+    this.#isOn = false;
+    clearTimeout(this.#timer);
+  }
+
+  log(happening: Happening): void {
+    const event = { ...happening, id: this.#count++, at: new Date() };
+    this.events.update((events) => [event, ...events.slice(0, MAX_EVENTS - 1)]);
+  }
+
+  async #turn(): Promise<void> {
+    const before = this.state.value;
+    const now = await this.#look(before);
+    if (!this.#isOn) return;
+    for (const happening of happeningsBetween(before, now)) this.log(happening);
+    for (const process of endedBetween(before, now)) void this.#logEnd(process);
+    const isSeen = now.reach === 'reachable';
+    this.history.add(Date.now() / 1000, isSeen ? now.metrics : null, isSeen ? now.processes.length : null);
+    this.state.set(now);
+    this.#timer = setTimeout(() => void this.#turn(), INTERVAL_MS);
+  }
+
+  async #look(before: GuestSnapshot): Promise<GuestSnapshot> {
+    if (this.#isPaused()) return { ...before, reach: 'paused', message: 'the sandbox is paused' };
+    try {
+      const [health, list, metrics, ports] = await Promise.all([
+        this.#daemon.getJson<HealthMessage>('/health', { verbose: '1' }),
+        this.#daemon.unary<ListMessage>('process.Process/List', {}, { timeoutMs: 10_000 }),
+        // Other daemons have fewer operations.
+        this.#daemon.getJson<MetricsMessage>('/metrics', { pressure: 'true' }).catch(() => null),
+        this.#daemon.getJson<PortsMessage>('/ports').catch(() => null),
+      ]);
+      return { reach: 'reachable', message: '', health, metrics, processes: list.processes ?? [], ports };
+    } catch (error) {
+      const { message } = callErrorOf(error);
+      return { ...before, reach: this.#isPaused() ? 'paused' : 'lost', message };
+    }
+  }
+
+  /** Asks how a process has ended, which the daemon knows for a time. */
+  async #logEnd(process: ProcessMessage): Promise<void> {
+    let end: EndMessage | null = null;
+    if (this.#asked < MAX_ENDS) {
+      this.#asked++;
+      end = await this.#endOf(process.pid).catch(() => null);
+      this.#asked--;
+    }
+    this.log(endHappening(process, end));
+  }
+
+  async #endOf(pid: number): Promise<EndMessage | null> {
+    const signal = AbortSignal.timeout(END_MS);
+    const message = { process: { pid } };
+    for await (const { event } of this.#daemon.stream<ProcessEventMessage>(
+      'process.Process/Connect',
+      message,
+      { signal },
+    ))
+      if (event?.end) return event.end;
+    return null;
+  }
+}

@@ -1,0 +1,136 @@
+import { FitAddon } from '@xterm/addon-fit';
+import { SearchAddon } from '@xterm/addon-search';
+import { WebLinksAddon } from '@xterm/addon-web-links';
+import { Terminal } from '@xterm/xterm';
+import { printable } from '../../../output/printable.ts';
+import type { CellSize } from '../wire/messages.ts';
+
+/** Bytes that wait to be drawn: above the first number nothing more is read, below the second one reading goes on. */
+const HIGH_WATER = 1024 * 1024;
+const LOW_WATER = 256 * 1024;
+const SCROLLBACK_LINES = 5000;
+
+/** What a screen tells. */
+export interface ScreenEvents {
+  onInput(bytes: Uint8Array): void;
+  onResize(size: CellSize): void;
+  onTitle(title: string): void;
+  /** A link in the output that was chosen: `http:` or `https:`. */
+  onLink(url: string): void;
+}
+
+/** A terminal on the page. This module is loaded with the first one. */
+export class Screen {
+  readonly #terminal: Terminal;
+  readonly #fit = new FitAddon();
+  readonly #search = new SearchAddon();
+  #waiting = 0;
+  #room: (() => void) | null = null;
+
+  /** `element`: must be in the page, because the characters are measured. */
+  constructor(element: HTMLElement, events: ScreenEvents) {
+    const onLink = (_event: MouseEvent, url: string) => {
+      if (/^https?:$/.test(URL.parse(url)?.protocol ?? '')) events.onLink(url);
+    };
+    this.#terminal = new Terminal({
+      ...{ cursorBlink: true, fontSize: 13, scrollback: SCROLLBACK_LINES, minimumContrastRatio: 4.5 },
+      fontFamily: 'ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace',
+      theme: { background: '#16181d', foreground: '#e6e6e6' },
+      linkHandler: { activate: onLink },
+    });
+    this.#terminal.loadAddon(this.#fit);
+    this.#terminal.loadAddon(this.#search);
+    this.#terminal.loadAddon(new WebLinksAddon(onLink));
+    this.#terminal.open(element);
+    void this.#drawFast();
+    const encoder = new TextEncoder();
+    this.#terminal.onData((text) => events.onInput(encoder.encode(text)));
+    this.#terminal.onBinary((text) =>
+      events.onInput(Uint8Array.from(text, (unit) => unit.charCodeAt(0) & 0xff)),
+    );
+    this.#terminal.onResize(({ cols, rows }) => events.onResize({ cols, rows }));
+    this.#terminal.onTitleChange((title) => events.onTitle(title));
+    this.#terminal.attachCustomKeyEventHandler((event) => this.#handleKey(event));
+  }
+
+  get size(): CellSize {
+    return { cols: this.#terminal.cols, rows: this.#terminal.rows };
+  }
+
+  /** Draws output; resolves when more may be drawn. */
+  async write(bytes: Uint8Array): Promise<void> {
+    this.#waiting += bytes.length;
+    this.#terminal.write(bytes, () => {
+      this.#waiting -= bytes.length;
+      if (this.#waiting < LOW_WATER) this.#room?.();
+    });
+    if (this.#waiting > HIGH_WATER)
+      await new Promise<void>((resolve) => {
+        this.#room = resolve;
+      });
+  }
+
+  /** A line of the console itself. */
+  note(text: string): void {
+    this.#terminal.write(`\r\n\x1b[0;2m[${printable(text)}]\x1b[0m\r\n`);
+  }
+
+  /** Whether line feeds begin a new line, as they do in what is not the output of a terminal. */
+  set convertsLineFeeds(value: boolean) {
+    this.#terminal.options.convertEol = value;
+  }
+
+  set readsAloud(value: boolean) {
+    this.#terminal.options.screenReaderMode = value;
+  }
+
+  fit(): void {
+    this.#fit.fit();
+  }
+
+  focus(): void {
+    this.#terminal.focus();
+  }
+
+  /** Whether something was found. */
+  find(text: string, direction: 'next' | 'previous'): boolean {
+    return direction === 'next' ? this.#search.findNext(text) : this.#search.findPrevious(text);
+  }
+
+  async copy(): Promise<void> {
+    const text = this.#terminal.getSelection();
+    if (text !== '') await navigator.clipboard.writeText(text);
+  }
+
+  async paste(): Promise<void> {
+    this.#terminal.paste(await navigator.clipboard.readText());
+  }
+
+  dispose(): void {
+    this.#room?.();
+    this.#terminal.dispose();
+  }
+
+  /** Draws with WebGL where there is some. */
+  async #drawFast(): Promise<void> {
+    try {
+      const { WebglAddon } = await import('@xterm/addon-webgl');
+      const addon = new WebglAddon();
+      addon.onContextLoss(() => addon.dispose());
+      this.#terminal.loadAddon(addon);
+    } catch {
+      // The slower way goes on.
+    }
+  }
+
+  /** The keys that are the page's; false: the terminal does not get this one. */
+  #handleKey(event: KeyboardEvent): boolean {
+    if (event.altKey && event.shiftKey) return false;
+    if (!event.ctrlKey || !event.shiftKey || event.type !== 'keydown') return true;
+    const act = { KeyC: () => this.copy(), KeyV: () => this.paste() }[event.code];
+    if (!act) return true;
+    event.preventDefault();
+    void act().catch(() => {});
+    return false;
+  }
+}

@@ -1,0 +1,132 @@
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { formatBytes, formatTime } from '../../../output/formats.ts';
+import { printable } from '../../../output/printable.ts';
+import { droppedItems } from '../files/dropped-files.ts';
+import { type FileEntry, parentOf } from '../files/file-entry.ts';
+import { type DataColumn, DataTable } from '../parts/data-table.tsx';
+import { useValue } from '../state/observable.ts';
+import type { Workspace } from '../workspace/workspace.ts';
+import { DirectoryTreeView } from './directory-tree-view.tsx';
+import { FileActions } from './file-actions.ts';
+import { FileTools } from './file-tools.tsx';
+import { FileViewer } from './file-viewer.tsx';
+import { UploadBar } from './upload-bar.tsx';
+
+const COLUMNS: readonly DataColumn<FileEntry>[] = [
+  {
+    title: 'Name',
+    width: 'minmax(8rem, 1fr)',
+    cell: ({ name, kind, isLink }) => (
+      <span class={`name ${kind}`}>
+        {printable(name)}
+        {kind === 'directory' && '/'}
+        {isLink && ' →'}
+      </span>
+    ),
+  },
+  {
+    title: 'Size',
+    width: '5.5rem',
+    isNumber: true,
+    cell: ({ size, kind }) => (kind === 'file' ? formatBytes(size) : ''),
+  },
+  {
+    title: 'Modified (UTC)',
+    width: '12.5rem',
+    isWide: true,
+    cell: ({ modified }) => (modified ? formatTime(modified) : ''),
+  },
+  { title: 'Mode', width: '6.5rem', isWide: true, cell: ({ permissions }) => printable(permissions) },
+  { title: 'Owner', width: '6rem', isWide: true, cell: ({ owner }) => printable(owner) },
+];
+
+export function FilesView({ workspace }: { readonly workspace: Workspace }) {
+  const listing = useValue(workspace.directory.listing);
+  const [filter, setFilter] = useState('');
+  const [selected, setSelected] = useState<string | null>(null);
+  const [shown, setShown] = useState<FileEntry | null>(null);
+  const actions = useMemo(() => new FileActions(workspace, setSelected), [workspace]);
+  useOpenDirectory(workspace);
+  useEffect(() => setFilter(''), [listing.path]);
+  const rows = useMemo(
+    () => listing.entries.filter(({ name }) => name.toLowerCase().includes(filter.toLowerCase())),
+    [listing.entries, filter],
+  );
+  const entry = rows.find(({ name }) => name === selected);
+  const open = (each: FileEntry) => {
+    if (each.kind === 'directory') void workspace.directory.open(each.path);
+    else if (each.kind === 'file') setShown(each);
+  };
+  return (
+    <DropZone actions={actions}>
+      <FileTools {...{ workspace, actions, entry, listing, filter, setFilter, open }} />
+      <UploadBar uploads={workspace.uploads} />
+      {listing.problem && <p class="problem wrap">{listing.problem}</p>}
+      <div class="panes">
+        <DirectoryTreeView workspace={workspace} path={listing.path} />
+        <DataTable
+          {...{ label: `Files in ${printable(listing.path)}`, columns: COLUMNS, rows, selected }}
+          keyOf={({ name }) => name}
+          onSelect={setSelected}
+          onOpen={open}
+          onKey={(event, each) => handleKey(event, each, actions)}
+        />
+        {shown && (
+          <FileViewer key={shown.path} {...{ workspace, entry: shown }} onClose={() => setShown(null)} />
+        )}
+      </div>
+    </DropZone>
+  );
+}
+
+function handleKey(event: KeyboardEvent, entry: FileEntry | undefined, actions: FileActions): void {
+  if (event.key === 'Backspace') actions.goTo(parentOf(actions.path));
+  else if (event.key === 'Delete' && entry) void actions.remove(entry);
+  else if (event.key === 'F2' && entry) void actions.rename(entry);
+  else return;
+  event.preventDefault();
+}
+
+/** Opens the directory where the user was, or the home, and watches it while the view is shown. */
+function useOpenDirectory({ directory }: Workspace): void {
+  useEffect(() => {
+    const { path } = directory.listing.value;
+    void (path === '' ? directory.openHome() : directory.open(path));
+    return () => directory.close();
+  }, [directory]);
+}
+
+interface DropZoneProps {
+  readonly actions: FileActions;
+  readonly children: preact.ComponentChildren;
+}
+
+/** Takes files and directories that are dropped anywhere in the view. */
+function DropZone({ actions, children }: DropZoneProps) {
+  const [isOver, setOver] = useState(false);
+  const zone = useRef<HTMLDivElement>(null);
+  const drop = (event: DragEvent) => {
+    event.preventDefault();
+    setOver(false);
+    const { dataTransfer } = event;
+    if (dataTransfer) void actions.upload(() => droppedItems(dataTransfer));
+  };
+  const over = (event: DragEvent) => {
+    event.preventDefault();
+    setOver(true);
+  };
+  const leave = (event: DragEvent) => {
+    if (!zone.current?.contains(event.relatedTarget as Node | null)) setOver(false);
+  };
+  return (
+    <div
+      ref={zone}
+      class={isOver ? 'view files over' : 'view files'}
+      onDragOver={over}
+      onDragLeave={leave}
+      onDrop={drop}
+    >
+      {children}
+    </div>
+  );
+}

@@ -1,0 +1,74 @@
+import { commandOf } from '../state/guest-snapshot.ts';
+import type { ProcessMessage } from '../wire/messages.ts';
+
+/** A process in the order of the tree. */
+export interface TreeRow {
+  readonly process: ProcessMessage;
+  readonly depth: number;
+  /** Whether a client has started it, so that the daemon can signal it and knows its output. */
+  readonly isOfClient: boolean;
+  /** Of one CPU; null: not known yet. */
+  readonly cpuPercent: number | null;
+}
+
+/** The processes as a tree, children below their parents, by pid; those that match `filter` alone, without a tree. */
+export function treeOf(
+  processes: readonly ProcessMessage[],
+  known: ReadonlySet<number>,
+  cpu: ReadonlyMap<number, number>,
+  filter: string,
+): TreeRow[] {
+  const rowOf = (process: ProcessMessage, depth: number): TreeRow => ({
+    ...{ process, depth, isOfClient: known.has(process.pid) },
+    cpuPercent: cpu.get(process.pid) ?? null,
+  });
+  if (filter !== '') {
+    const wanted = filter.toLowerCase();
+    const matches = (process: ProcessMessage) =>
+      `${process.pid} ${process.tag ?? ''} ${process.user ?? ''} ${commandOf(process)}`
+        .toLowerCase()
+        .includes(wanted);
+    return processes.filter(matches).map((process) => rowOf(process, 0));
+  }
+  const children = Map.groupBy(processes, ({ parent = 0 }) => parent);
+  const pids = new Set(processes.map(({ pid }) => pid));
+  const rows: TreeRow[] = [];
+  // With a stack of its own: a guest may make a chain of processes that is deeper than the one of calls.
+  const stack = processes
+    .filter(({ pid, parent = 0 }) => !pids.has(parent) || parent === pid)
+    .map((process) => ({ process, depth: 0 }))
+    .reverse();
+  const seen = new Set<number>();
+  for (let next = stack.pop(); next; next = stack.pop()) {
+    const { process, depth } = next;
+    // What a daemon says may be no tree.
+    if (seen.has(process.pid)) continue;
+    seen.add(process.pid);
+    rows.push(rowOf(process, depth));
+    for (const child of (children.get(process.pid) ?? []).toReversed())
+      stack.push({ process: child, depth: depth + 1 });
+  }
+  return rows;
+}
+
+/** Computes the share of a CPU from two sums of CPU time. */
+export class CpuShares {
+  #before = new Map<number, { readonly micros: number; readonly at: number }>();
+
+  /** The share of each process since the call before, in percent. */
+  read(processes: readonly ProcessMessage[]): ReadonlyMap<number, number> {
+    const at = performance.now();
+    const shares = new Map<number, number>();
+    const now = new Map<number, { readonly micros: number; readonly at: number }>();
+    for (const { pid, usage } of processes) {
+      if (!usage) continue;
+      const micros = Number(usage.userMicros ?? 0) + Number(usage.systemMicros ?? 0);
+      const before = this.#before.get(pid);
+      if (before && micros >= before.micros)
+        shares.set(pid, Math.max(0, (micros - before.micros) / ((at - before.at) * 10)));
+      now.set(pid, { micros, at });
+    }
+    this.#before = now;
+    return shares;
+  }
+}

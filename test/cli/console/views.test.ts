@@ -1,0 +1,217 @@
+import { once } from 'node:events';
+import { readdirSync, readFileSync } from 'node:fs';
+import { createServer, request } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { gzipSync } from 'node:zlib';
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { type BrowserPage, Chromium } from '../../support/clients/chromium.ts';
+import { chooseRow, picture, seriousFindings, showView } from '../../support/clients/console-page.ts';
+import { reasonAgainst } from '../../support/machine/machine.ts';
+import { needs } from '../../support/machine/needs.ts';
+import { buildPage, startConsole, type TestConsole } from '../../support/programs/console.ts';
+import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
+import { envctl } from '../../support/programs/envctl.ts';
+import { owned } from '../../support/programs/owned.ts';
+import { init } from '../../support/programs/sandbox.ts';
+import { startStubDaemon } from '../../support/servers/stub-daemon.ts';
+
+/* The views of the console, in a browser, against the real daemon. */
+
+const TOKEN = 'token-of-the-console';
+const env = { ENVCTL_TOKEN: TOKEN };
+let daemon: TestDaemon;
+let served: TestConsole;
+let browser: Chromium | undefined;
+let page: BrowserPage;
+
+beforeAll(async () => {
+  if (reasonAgainst('chromium') !== null) return;
+  buildPage();
+  daemon = await startDaemon();
+  await init(daemon, { accessToken: TOKEN, defaultUser: 'root' });
+  served = await startConsole(daemon.url, [], { env });
+  browser = new Chromium();
+  page = await browser.open(served.link);
+});
+afterAll(async () => {
+  for (const each of [browser, served, daemon]) await each?.[Symbol.asyncDispose]();
+});
+beforeEach(() => needs('chromium'));
+
+test('the page has taken the secret out of the address, and a reload keeps the session', async () => {
+  await page.shows('reachable');
+  expect(await page.evaluate('location.href')).toBe(`${served.origin}/`);
+  await page.goTo(`${served.origin}/`);
+  await page.shows('reachable');
+  const second = await (browser as Chromium).open(served.link);
+  await second.shows('This window cannot use the console');
+});
+
+test('a sandbox at a glance', { timeout: 120_000 }, async () => {
+  await showView(page, 'Glance');
+  for (const text of ['envd 0.', '0.6.13', 'What this guest can', 'reachable']) await page.shows(text);
+  await page.until('all plots are drawn', `document.querySelectorAll('.plot canvas').length === 5`);
+  await page.until(
+    'the figures are told',
+    `/CPU [\\d.]+ % of \\d/.test(document.querySelector('figcaption').innerText)`,
+  );
+  // The picture is for people, with some figures in it.
+  if (process.env.ENVD_SCREENSHOTS) await new Promise((resolve) => setTimeout(resolve, 30_000));
+  await picture(page, 'glance');
+});
+
+test('processes: a form starts one, the tree shows it, and a signal is sent after a question', async () => {
+  await showView(page, 'Processes');
+  await page.press('Start a process');
+  await page.fill('dialog [name=command]', 'echo roses; sleep 1000 & wait');
+  await page.fill('dialog [name=tag]', 'garden');
+  await page.evaluate(`document.querySelector('dialog [name=pty]').click()`);
+  await page.press('Start', 'dialog');
+  await page.until('its output has a tab', `document.querySelector('main').ariaLabel === 'Terminals'`);
+  await showView(page, 'Processes');
+  await page.fill('[aria-label="Filter processes"]', 'garden');
+  await chooseRow(page, 'garden');
+  await page.shows('sleep 1000');
+  await picture(page, 'processes');
+  const isThere = async () => (await envctl(daemon.url, ['ps'], { env })).stdout.includes('garden');
+  await page.press('Signal');
+  await page.press('Cancel', 'dialog');
+  expect(await isThere()).toBe(true);
+  await page.press('Signal');
+  await page.press('Send it', 'dialog');
+  await page.until(
+    'it has gone',
+    `![...document.querySelectorAll('.rows .row')].some((row) => row.textContent.includes('garden'))`,
+  );
+  expect(await isThere()).toBe(false);
+});
+
+test('events: starts, ends with their status, time limits and freezes', { timeout: 180_000 }, async () => {
+  await showView(page, 'Events');
+  await envctl(daemon.url, ['run', '--tag', 'one', 'sh', '-c', 'sleep 3; exit 7'], { env });
+  await page.shows('was started');
+  await page.shows('has ended: exit status 7');
+  await envctl(daemon.url, ['run', '--timeout', '3', '--tag', 'limited', 'sleep', '1000'], { env });
+  await page.shows('was killed at its time limit');
+  if (reasonAgainst('cgroup v2') === null) {
+    await envctl(daemon.url, ['freeze'], { env });
+    await page.shows('the workload is frozen');
+    await page.until('the head says so', `document.querySelector('.reach').textContent === 'frozen'`);
+    await envctl(daemon.url, ['thaw'], { env });
+    await page.shows('the workload runs again');
+  }
+  await picture(page, 'events');
+});
+
+test('events: a port that appears, with a link to it', async () => {
+  // A daemon forwards ports only where the guest has an address; all but its answer about that is the real one.
+  const ports = { address: '10.9.8.7', ports: [] as { port: number; target: string; connections: number }[] };
+  const front = createServer((incoming, response) => {
+    if (incoming.url === '/ports') return void response.end(JSON.stringify(ports));
+    const { url: path, method, headers } = incoming;
+    const passed = request(`${daemon.url}${path}`, { method, headers }, (answer) => {
+      response.writeHead(answer.statusCode ?? 0, answer.headers);
+      answer.pipe(response);
+    });
+    incoming.pipe(passed.on('error', () => response.destroy()));
+  }).listen(0, '127.0.0.1');
+  await once(front, 'listening');
+  await owned(Promise.resolve({ [Symbol.asyncDispose]: async () => void front.close() }));
+  const other = await owned(
+    startConsole(`http://127.0.0.1:${(front.address() as AddressInfo).port}`, [], { env }),
+  );
+  const its = await (browser as Chromium).open(other.link);
+  await its.shows('reachable');
+  await showView(its, 'Events');
+  ports.ports = [{ port: 5173, target: '127.0.0.1', connections: 0 }];
+  await its.shows('port 5173 has appeared');
+  const link = `[...document.querySelectorAll('.event a')].map(({ href, rel, target }) => [href, rel, target])`;
+  expect(await its.evaluate(link)).toEqual([['http://10.9.8.7:5173/', 'noopener noreferrer', '_blank']]);
+  ports.ports = [];
+  await its.shows('port 5173 has gone');
+  // An address that is none is no link.
+  ports.address = 'javascript:alert(1)//';
+  ports.ports = [{ port: 80, target: '127.0.0.1', connections: 0 }];
+  await its.shows('port 80 has appeared');
+  expect(await its.evaluate(`document.querySelectorAll('.events a, .ports a').length`)).toBe(0);
+  expect(its.problems).toEqual([]);
+});
+
+test('the keyboard alone chooses views and rows', async () => {
+  await showView(page, 'Glance');
+  await page.key('Digit3', 'alt', 'shift');
+  await page.until('Processes are shown', `document.querySelector('main').ariaLabel === 'Processes'`);
+  await page.until('there are rows', `document.querySelectorAll('.rows .row').length > 1`);
+  await page.evaluate(`document.querySelector('.table').focus()`);
+  await page.key('ArrowDown');
+  await page.key('ArrowDown');
+  await page.until(
+    'the second row is chosen',
+    `document.querySelectorAll('.rows .row')[1].ariaSelected === 'true'`,
+  );
+  expect(await page.evaluate(`document.querySelector('.table').getAttribute('aria-activedescendant')`)).toBe(
+    'row-1',
+  );
+});
+
+test('axe finds nothing serious, light and dark, wide and narrow, and nothing is cut off', {
+  timeout: 180_000,
+}, async () => {
+  for (const [width, scheme] of [
+    [1280, 'light'],
+    [390, 'dark'],
+    [1280, 'dark'],
+    [390, 'light'],
+  ] as const) {
+    await page.resize(width, 720);
+    await page.send('Emulation.setEmulatedMedia', {
+      features: [{ name: 'prefers-color-scheme', value: scheme }],
+    });
+    for (const view of ['Glance', 'Terminals', 'Processes', 'Files', 'Events']) {
+      await showView(page, view);
+      expect(await seriousFindings(page), `${view}, ${width}, ${scheme}`).toEqual([]);
+      expect(await page.evaluate('document.documentElement.scrollWidth'), view).toBeLessThanOrEqual(width);
+    }
+  }
+  await page.press('Start a process', 'body').catch(() => {});
+  await page.resize(1280, 720);
+});
+
+test('no script has failed, and no rule of the page was broken', () => {
+  expect(page.problems).toEqual([]);
+});
+
+test('what the first view loads is at most 150 kB, compressed', async () => {
+  const loaded: string[] = await page.evaluate(
+    `performance.getEntriesByType('resource').map(({ name }) => new URL(name).pathname)`,
+  );
+  expect(loaded).toContain('/main.js');
+  const directory = process.env.ENVD_TEST_IMAGE
+    ? `${process.env.ENVD_TEST_IMAGE}/dist-envctl/share/console`
+    : 'node_modules/.cache/console';
+  const root = fileURLToPath(new URL('../../..', import.meta.url));
+  const sizes = readdirSync(join(root, directory)).map(
+    (name) => [name, gzipSync(readFileSync(join(root, directory, name))).length] as const,
+  );
+  // Terminals come with the first terminal; all the rest, plots too, is counted.
+  const first = sizes.filter(([name]) => !/^(screen|addon-webgl)/.test(name));
+  expect(first.length).toBeGreaterThan(3);
+  expect(first.reduce((sum, [, size]) => sum + size, 0)).toBeLessThan(150_000);
+});
+
+test('a daemon that knows the published interface alone is shown, too', async () => {
+  const stub = await owned(startStubDaemon({ tree: { '/': null, '/d': null, '/d/poem': 'roses\n' } }));
+  const other = await owned(startConsole(stub.url));
+  const its = await (browser as Chromium).open(other.link);
+  await its.shows('reachable');
+  await its.shows('not told');
+  await showView(its, 'Processes');
+  await its.shows('sh -c');
+  await showView(its, 'Files');
+  await its.until('the root is open', `document.querySelector('[name=path]')?.value === '/'`);
+  await its.fill('[name=path]', '/d');
+  await its.press('Go');
+  await its.shows('poem');
+});
