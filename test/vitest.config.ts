@@ -10,6 +10,7 @@ process.env.NODE_COMPILE_CACHE ??= fileURLToPath(new URL('../node_modules/.cache
  * Files that take more than some ten seconds of CPU, or half a minute: `npm run test:long` runs these, `npm test` all others.
  */
 const LONG = [
+  'test/attack/console/scripts.test.ts',
   'test/attack/daemon/{bodies,crashes,vanished}.test.ts',
   'test/attack/extensions/*.test.ts',
   'test/attack/files/{archives,downloads,extensions,held-directories,hung-mounts}.test.ts',
@@ -17,6 +18,7 @@ const LONG = [
   'test/attack/gateway/{addresses,faults,fuzz,guest,limits,loops,nginx,nginx-cache,redis}.test.ts',
   'test/attack/processes/{crowds,long-arguments,stalled-readers,starts-stopped}.test.ts',
   'test/attack/watch/{memory,renames}.test.ts',
+  'test/cli/console/*.test.ts',
   'test/cli/{files,processes}.test.ts',
   'test/clients/talk.test.ts',
   'test/daemon/files/{cache-browser,large,tar-download}.test.ts',
