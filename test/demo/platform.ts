@@ -188,6 +188,6 @@ async function tour(): Promise<number> {
 }
 
 await start(tour, {
-  needs: ['containers'],
+  needs: ['root', 'containers'],
   farewell: '`npm run platform` starts such a platform for your own programs.',
 });
