@@ -11,11 +11,11 @@ process.env.NODE_COMPILE_CACHE ??= fileURLToPath(new URL('../node_modules/.cache
  */
 const LONG = [
   'test/attack/console/scripts.test.ts',
-  'test/attack/daemon/{bodies,crashes,vanished}.test.ts',
+  'test/attack/daemon/{bodies,crashes,streams,vanished}.test.ts',
   'test/attack/extensions/*.test.ts',
   'test/attack/files/{archives,downloads,extensions,held-directories,hung-mounts}.test.ts',
   'test/attack/files/{strangers-exchanges,strangers-links,uploads}.test.ts',
-  'test/attack/gateway/{addresses,faults,fuzz,guest,limits,loops,nginx,nginx-cache,redis}.test.ts',
+  'test/attack/gateway/{addresses,cache,endings,faults,fuzz,guest,limits,loops,nginx,nginx-cache,redis}.test.ts',
   'test/attack/processes/{crowds,long-arguments,stalled-readers,starts-stopped}.test.ts',
   'test/attack/watch/{memory,renames}.test.ts',
   'test/cli/console/*.test.ts',
@@ -23,7 +23,7 @@ const LONG = [
   'test/clients/talk.test.ts',
   'test/daemon/files/{cache-browser,large,tar-download}.test.ts',
   'test/daemon/guest/{certificates,log-collector}.test.ts',
-  'test/daemon/life/{any-guest,dist,succession}.test.ts',
+  'test/daemon/life/{any-guest,crash,dist,succession}.test.ts',
   'test/daemon/process/extensions.test.ts',
   'test/daemon/project/set-up.test.ts',
   'test/daemon/watch.test.ts',
