@@ -8,6 +8,10 @@ import type { TreeItem } from './item.ts';
 import type { LocalTree } from './local-tree.ts';
 import type { RemoteTree } from './remote-tree.ts';
 
+/** An archive may have so many members that are not written, of so many bytes in all: a daemon could send them without an end. */
+const MAX_OTHERS = 5_000_000;
+const MAX_OTHER_BYTES = 1024 ** 3;
+
 /**
  * Downloads those files of a tree that the daemon puts into its archive as they were listed, in one answer (an extension of envd).
  * Yields each file once it is stored. What the archive has besides is not written: links, files that have changed, and names that
@@ -30,7 +34,7 @@ export async function* downloadArchive(
   const ended = pipeline(response, archive);
   // An error also ends the iteration below.
   ended.catch(() => {});
-  let others = 0;
+  let [others, otherBytes] = [0, 0];
   try {
     for await (const entry of archive) {
       const { name, type, size = 0 } = entry.header;
@@ -44,18 +48,18 @@ export async function* downloadArchive(
         );
         yield item;
         if (expected.size === 0) return;
-      } else if (++others > MAX_OTHERS + files.length || size > (item?.size ?? 0) + MAX_GROWTH)
+        continue;
+      }
+      others++;
+      otherBytes += size;
+      if (others > MAX_OTHERS || otherBytes > MAX_OTHER_BYTES)
         throw new Failure(
           'failed',
           `${source.label} changes while it is read, or the daemon tells wrong sizes`,
         );
-      else entry.resume();
+      entry.resume();
     }
   } finally {
     response.destroy();
   }
 }
-
-/** Members that are not written: of a tree with many links, and of a daemon that never ends. */
-const MAX_OTHERS = 5_000_000;
-const MAX_GROWTH = 64 * 1024 * 1024;

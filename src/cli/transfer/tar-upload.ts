@@ -19,7 +19,8 @@ export async function uploadArchive(
 ): Promise<void> {
   const { http } = tree.connection;
   const archive = pack();
-  const packed = packAll(archive, source, items, progress).catch((error: Error) => archive.destroy(error));
+  packAll(archive, source, items, progress).catch((error: Error) => archive.destroy(error));
+  // A daemon may answer before it has read everything: nothing is packed any more then.
   await http.text({
     method: 'POST',
     path: '/files',
@@ -28,7 +29,7 @@ export async function uploadArchive(
     body: Readable.from(archive, { objectMode: false }),
     silenceMs: STORING_MS,
   });
-  await packed;
+  archive.destroy();
 }
 
 async function packAll(
