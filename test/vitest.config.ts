@@ -51,8 +51,8 @@ export default defineConfig({
     maxWorkers: 2 * availableParallelism(),
     // Polls are frequent, and the limit is only for what hangs: no test measures speed by it.
     expect: { requireAssertions: true, poll: { interval: 10, timeout: 20_000 } },
-    testTimeout: 60_000,
-    hookTimeout: 60_000,
+    testTimeout: 120_000,
+    hookTimeout: 120_000,
     setupFiles: ['test/support/machine/root.ts'],
     reporters: ['default', new NotRunReporter()],
   },

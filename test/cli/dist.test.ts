@@ -20,7 +20,7 @@ beforeAll(() => {
     `--out=${elsewhere}.built`,
   ]);
   cpSync(`${elsewhere}.built/dist-envctl`, elsewhere, { recursive: true });
-}, 60_000);
+});
 afterAll(() => {
   for (const path of [elsewhere, `${elsewhere}.built`]) rmSync(path, { recursive: true, force: true });
 });

@@ -15,7 +15,7 @@ const extend = async (gateway: TestGateway, id: string) =>
   (await gateway.call(`POST /sandboxes/${id}/timeout`, { timeout: 900 })).status;
 
 test('the node of the registry dies: its replica takes over, nothing is lost, each hook runs once', {
-  timeout: 60_000,
+  timeout: 120_000,
 }, async () => {
   const cluster = await owned(startRedisCluster(1));
   const guests = await owned(startGuests(2));
@@ -45,7 +45,7 @@ test('the node of the registry dies: its replica takes over, nothing is lost, ea
   await until('the other gateway knows', async () => (await reach(first, 'one')) === 502);
 });
 
-test('a change that no replica has is refused: 503', { timeout: 60_000 }, async () => {
+test('a change that no replica has is refused: 503', async () => {
   const cluster = await owned(startRedisCluster(1));
   const guests = await owned(startGuests(1));
   const gateway = await owned(startGateway({ args: cluster.flags }));
@@ -59,7 +59,7 @@ test('a change that no replica has is refused: 503', { timeout: 60_000 }, async 
   expect(await reach(gateway, 'one')).toBe(204);
 });
 
-test('the registry is moved to another node: it is followed', { timeout: 60_000 }, async () => {
+test('the registry is moved to another node: it is followed', async () => {
   const cluster = await owned(startRedisCluster(0));
   const guests = await owned(startGuests(1));
   const gateway = await owned(startGateway({ args: [...cluster.flags, '--redis-replicas=0'] }));

@@ -46,7 +46,7 @@ afterAll(async () => {
 const isAlive = (id: string) => runs(Number(readFileSync(join(machines, `${id}.pid`), 'utf8')));
 
 test("the published client's first example: create, run, write, read, list, kill", {
-  timeout: 60_000,
+  timeout: 120_000,
 }, async () => {
   const sandbox = await Sandbox.create('base', {
     ...options(),
@@ -112,7 +112,7 @@ same = Sandbox.connect(sandbox.sandbox_id, validate_api_key=False)
 print(same.is_running(), same.kill(validate_api_key=False), same.is_running())
 `;
 
-test("the published Python client's first example", { timeout: 60_000 }, async () => {
+test("the published Python client's first example", async () => {
   needs('the published Python client');
   const env = { E2B_API_KEY: 'key-of-ada', E2B_API_URL: gateway.url, E2B_SANDBOX_URL: gateway.url };
   const { stdout } = await promisify(execFile)('python3', ['-c', PYTHON], {
@@ -122,7 +122,7 @@ test("the published Python client's first example", { timeout: 60_000 }, async (
 });
 
 test('a sandbox that is created is paused and resumed, by the client and by a request', {
-  timeout: 60_000,
+  timeout: 120_000,
 }, async () => {
   const lifecycle = { onTimeout: 'pause', autoResume: true } as const;
   const sandbox = await Sandbox.create({ ...options(), timeoutMs: 60_000, lifecycle });
@@ -140,7 +140,7 @@ test('a sandbox that is created is paused and resumed, by the client and by a re
 });
 
 test('a sandbox that would be removed at its time is paused and resumed before', {
-  timeout: 60_000,
+  timeout: 120_000,
 }, async () => {
   const sandbox = await Sandbox.create({ ...options(), timeoutMs: 60_000 });
   await sandbox.commands.run('echo kept >kept');

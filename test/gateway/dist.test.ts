@@ -23,7 +23,7 @@ beforeAll(async () => {
   execFileSync(process.execPath, [join(ROOT, 'systemd/image/build.ts'), 'gateway']);
   cpSync(join(ROOT, 'dist-gateway'), elsewhere, { recursive: true });
   gateway = await startGateway({ command: [program], args: [`--hook=${record(told)}`] });
-}, 60_000);
+});
 afterAll(async () => {
   await gateway?.[Symbol.asyncDispose]();
   for (const path of [elsewhere, told]) rmSync(path, { recursive: true, force: true });

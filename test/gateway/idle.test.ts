@@ -27,7 +27,7 @@ test('a sandbox that nobody uses expires long before its deadline', async () => 
 });
 
 test('requests and operations on its time keep it awake, and look-ups do not', {
-  timeout: 60_000,
+  timeout: 120_000,
 }, async () => {
   const agent = await owned(startAgent('{}'));
   const gateway = await start('--idle-timeout=1');
@@ -47,7 +47,7 @@ test('requests and operations on its time keep it awake, and look-ups do not', {
   await phase(gateway, 'box', 'paused');
 });
 
-test('a stream keeps it awake until it ends', { timeout: 60_000 }, async () => {
+test('a stream keeps it awake until it ends', async () => {
   const server = createServer((request, response) => {
     if (request.url === '/stream') response.flushHeaders();
     else
@@ -70,7 +70,7 @@ test('a stream keeps it awake until it ends', { timeout: 60_000 }, async () => {
   await phase(gateway, 'box', 'paused');
 });
 
-test('a process keeps it awake, though its client has gone', { timeout: 60_000 }, async () => {
+test('a process keeps it awake, though its client has gone', async () => {
   const daemon = await owned(startDaemon());
   await init(daemon, { accessToken: 'token', defaultUser: 'root', envVars: { HOME: daemon.scratch } });
   const gateway = await start('--header-prefix=E2b');

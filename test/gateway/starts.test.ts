@@ -48,7 +48,7 @@ test('a start waits for Redis: until it is there everything is refused with 503'
   expect(await health(port)).toBe(204);
 });
 
-test('so it does for Sentinels that hang', { timeout: 60_000 }, async () => {
+test('so it does for Sentinels that hang', async () => {
   const set = await owned(startRedisSet(1));
   for (const sentinel of set.sentinels) sentinel.signal('SIGSTOP');
   const port = await freePort();

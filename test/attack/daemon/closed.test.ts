@@ -192,4 +192,4 @@ test('it stays closed through a crash and an upgrade', async () => {
   await supervised.crash();
   expect(await statusOf(daemon, ['GET', '/envs'])).toBe(401);
   expect(await statusOf(daemon, ['GET', '/envs', withToken(TOKEN)])).toBe(200);
-}, 60_000);
+});

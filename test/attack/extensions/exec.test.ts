@@ -83,7 +83,7 @@ test('a client that leaves takes its command with it, and everything below that'
     (found) => found === 0,
   );
   expect(await running(daemon)).toBe(0);
-}, 60_000);
+});
 
 test('clients that leave while their commands are started leave none', async () => {
   await using daemon = await startDaemon();
@@ -99,7 +99,7 @@ test('clients that leave while their commands are started leave none', async () 
     () => running(daemon),
     (count) => count === 0,
   );
-}, 60_000);
+});
 
 test('a client that sends no whole body, or leaves with megabytes unread, leaves nothing', async () => {
   await using daemon = await startDaemon();
@@ -119,7 +119,7 @@ test('a client that sends no whole body, or leaves with megabytes unread, leaves
     (count) => count === 0,
   );
   expect(daemon.log.filter(({ level }) => level >= 50)).toEqual([]);
-}, 60_000);
+});
 
 test('output without an end takes no more memory than its limit', async () => {
   await using daemon = await startDaemon();
@@ -138,7 +138,7 @@ test('output without an end takes no more memory than its limit', async () => {
   expect(answer?.stdout.length).toBeLessThan(MIB + 100);
   expect(growth).toBeLessThan(96 * MIB);
   expect(await running(daemon)).toBe(0);
-}, 60_000);
+});
 
 test('clients that read nothing of large answers are bounded together', async () => {
   const limit = 32 * MIB;
@@ -181,7 +181,7 @@ test('a body that is too long, or slow to parse, is refused, and keeps nobody wa
   }
   expect(statuses).toEqual([413, 429, 429, 429, 400, 400]);
   expect(await running(daemon)).toBe(0);
-}, 60_000);
+});
 
 test('1,000 calls at once: as many as may run do, the others are refused, and others call on', async () => {
   await using daemon = await startDaemon({ args: ['--max-processes=64'] });

@@ -58,7 +58,7 @@ test('followers of metrics that read nothing cost a line each', async () => {
     for (const one of followers) one.destroy();
   });
   expect(growth).toBeLessThan(64 * MIB);
-}, 60_000);
+});
 
 /** The page with its arguments is to be filled by this process itself, which does not: who reads them waits. Source: userfaultfd(2). */
 const HIDING = `
@@ -84,17 +84,15 @@ test('processes that keep their arguments from being read delay a listing once, 
   await using daemon = await startDaemon();
   const hidden = await Promise.all(Array.from({ length: 6 }, () => holder(HIDING)));
   const { process, filesystem } = connectTo(daemon.url);
-  const listing = async () => {
-    const before = performance.now();
-    const afterPid = Math.min(...hidden.map(({ pid }) => pid)) - 1;
-    const { processes } = await process.list({ scope: ListScope.GUEST, usage: true, afterPid });
-    return { processes, milliseconds: performance.now() - before };
-  };
+  // A listing is bounded, so each of them is looked for where it comes first.
   for (let times = 0; times < 5; times++) {
-    const { processes, milliseconds } = await listing();
-    expect(milliseconds).toBeLessThan(3000);
-    for (const { pid } of hidden)
-      expect(processes.find((one) => one.pid === pid)?.config?.cmd).toBe('[python3]');
+    for (const { pid } of hidden) {
+      const before = performance.now();
+      const request = { scope: ListScope.GUEST, usage: true, afterPid: pid - 1 };
+      const [first] = (await process.list(request)).processes;
+      expect(performance.now() - before).toBeLessThan(3000);
+      expect([first?.pid, first?.config?.cmd]).toEqual([pid, '[python3]']);
+    }
   }
   expect((await filesystem.stat({ path: '/etc' })).entry?.name).toBe('etc');
   expect((await fetch(`${daemon.url}/files?path=/etc/passwd`)).status).toBe(200);

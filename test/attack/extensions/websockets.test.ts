@@ -122,7 +122,7 @@ describe('the request', () => {
       const next = await TestSocket.open(crowded.url, path).catch(() => null);
       return next !== null;
     });
-  }, 60_000);
+  });
 });
 
 describe('frames', () => {
@@ -156,7 +156,7 @@ describe('frames', () => {
       await client.closed;
     }
     await isAlive();
-  }, 60_000);
+  });
 });
 
 describe('floods', () => {
@@ -193,7 +193,7 @@ describe('floods', () => {
     }
     // A turn of the event loop has 50 ms; this machine may be busy.
     expect(slowest).toBeLessThan(1000);
-  }, 60_000);
+  });
 
   test('of input for a program that reads nothing are held back', async () => {
     const growth = await growthOf(daemon.pid, async () => {
@@ -203,7 +203,7 @@ describe('floods', () => {
       expect(sent).toBeLessThan(64 * MIB);
     });
     expect(growth).toBeLessThan(32 * MIB);
-  }, 60_000);
+  });
 
   test('of output for clients that read nothing are bounded together', async () => {
     await using flooded = await startDaemon({ args: [`--unread-bytes=${16 * MIB}`] });
@@ -262,7 +262,7 @@ describe('tunnels', () => {
       for (const { socket } of clients) socket.destroy();
     });
     expect(growth).toBeLessThan(64 * MIB);
-  }, 60_000);
+  });
 
   test('to a server that reads nothing hold back their clients', async () => {
     const server = await listen((socket) => void socket.pause());
@@ -277,7 +277,7 @@ describe('tunnels', () => {
       for (const sent of await Promise.all(clients)) expect(sent).toBeLessThan(32 * MIB);
     });
     expect(growth).toBeLessThan(64 * MIB);
-  }, 60_000);
+  });
 
   test('do not lead to the daemon, by whatever name of its port', async () => {
     for (const name of [

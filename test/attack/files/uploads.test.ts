@@ -97,7 +97,7 @@ describe('a multipart body', () => {
   });
 
   test('of 250 files, 20 times at once, uses a bounded number of descriptors', {
-    timeout: 60_000,
+    timeout: 120_000,
   }, async () => {
     await using victim = await startDaemon();
     const [uploads, files] = [20, 250];

@@ -20,7 +20,7 @@ async function startWithKeys(...more: readonly string[]) {
 }
 
 test('the lists of a client are read one after the other, however many it asks for', {
-  timeout: 60_000,
+  timeout: 120_000,
 }, async () => {
   const redis = await owned(startRedis());
   let sent = 0;

@@ -30,7 +30,7 @@ function silent(port: number, count: number): readonly Socket[] {
   return sockets;
 }
 
-test('connections that are only held open keep nobody else from anything', { timeout: 60_000 }, async () => {
+test('connections that are only held open keep nobody else from anything', async () => {
   const gateway = await startNarrow('--hook=true');
   const agent = await owned(startAgent());
   const echo = await owned(

@@ -86,7 +86,7 @@ test('a sandbox is reached, listed and paused by nobody before it is created', a
 });
 
 test('a gateway that is killed while the hook runs: the next one waits for the hook, and removes the machine', {
-  timeout: 60_000,
+  timeout: 120_000,
 }, async () => {
   const directory = scratch();
   hooks = hooksOf(JSON.stringify({ address: '127.0.0.1', port: 1 }));

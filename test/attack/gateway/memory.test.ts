@@ -60,7 +60,7 @@ test('what is pipelined on one connection takes one connection to the sandbox, a
 });
 
 test('of downloads that nobody reads so many end that the memory is left to others', {
-  timeout: 60_000,
+  timeout: 120_000,
 }, async () => {
   const gateway = await owned(startGateway({ args: ['--max-buffered=4'] }));
   const bystander = await owned(Bystander.of(gateway));
@@ -93,7 +93,7 @@ test('of downloads that nobody reads so many end that the memory is left to othe
 });
 
 test('connections that are kept to many sandboxes leave descriptors for others', {
-  timeout: 60_000,
+  timeout: 120_000,
 }, async () => {
   const command = join(scratch(), 'gateway');
   writeFileSync(command, `#!/bin/sh\nulimit -n 200\nexec ${gatewayCommand().join(' ')} "$@"\n`);

@@ -220,7 +220,7 @@ describe.each([
   ['nginx with Lua', true],
 ] as const)('%s', (_name, keeps) => {
   test('gives nobody the answer to somebody else, and keeps no answer from before', {
-    timeout: 60_000,
+    timeout: 120_000,
   }, async () => {
     const asked = await owned(startGateway({ args: [`--domain=${DOMAIN}`] }));
     const nginx = await owned(startNginx(asked.port, { keeps }));

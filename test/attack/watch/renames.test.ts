@@ -92,7 +92,7 @@ test.each<[string, readonly string[]]>([
   ['within the tree', ['root/top', 'root/other']],
   ['to other directories of it', ['root/top', 'root/deep/er/top', 'root/deep/top']],
   ['out of the tree and in', ['root/top', 'outside/top']],
-])('%s', { timeout: 60_000 }, async (_name, steps) => {
+])('%s', async (_name, steps) => {
   await longestTurn();
   const { watcherId } = await rpc().createWatcher({ path: at('root'), recursive: true });
   await attack(steps.map((step) => at(step)));

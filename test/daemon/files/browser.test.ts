@@ -68,7 +68,7 @@ async function run(upload, form, token) {
 `;
 
 describe('a browser', () => {
-  test('uploads and downloads from a page of another origin', { timeout: 60_000 }, async () => {
+  test('uploads and downloads from a page of another origin', async () => {
     needs('chromium');
     const [path, form] = [join(daemon.scratch, 'browser/raw'), join(daemon.scratch, 'browser/form')];
     const parameters = [filesUrl(daemon, { path }), filesUrl(daemon, { path: form }), TOKEN];

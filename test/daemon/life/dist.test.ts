@@ -62,7 +62,7 @@ beforeAll(async () => {
   writeFileSync(join(image, 'usr/lib/systemd/systemd'), '');
   execFileSync('sh', ['-ec', BAKE], { cwd: ROOT, env: { ...process.env, ROOT: image }, stdio: 'pipe' });
   daemon = await startDaemon({ command: [join(elsewhere, 'bin/envd')], env: { PATH: '' } });
-}, 60_000);
+});
 afterAll(async () => {
   await daemon?.[Symbol.asyncDispose]();
   rmSync(image, { recursive: true });
@@ -416,4 +416,4 @@ test('a version that is put in place of the running one takes over, with the lim
   expect(await limit()).toBe(before);
   expect((await theirs.list({})).processes).toMatchObject([{ tag: 'cat' }]);
   await theirs.closeStdin({ process: { selector: { case: 'tag', value: 'cat' } } });
-}, 60_000);
+});

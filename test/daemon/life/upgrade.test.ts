@@ -148,7 +148,7 @@ test('no descriptor and no zombie is left', async () => {
     .filter(Boolean)
     .map((pid) => readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.[0]);
   expect(states).not.toContain('Z');
-}, 60_000);
+});
 
 test('SIGUSR2 upgrades, too; settings, watchers and their events go over', async () => {
   needs('root');

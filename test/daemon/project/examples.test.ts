@@ -45,7 +45,7 @@ async function run(commands: string, env: Readonly<Record<string, string>>): Pro
     cwd: ROOT,
     env: { ...process.env, ...settings, ...env },
     encoding: 'utf8',
-    timeout: 60_000,
+    timeout: 120_000,
   });
   expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
   return stdout;

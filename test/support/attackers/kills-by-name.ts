@@ -49,7 +49,7 @@ export function describeKillsByName(what: string, program: Program): void {
       expect(await namespace.run(`bindfs --no-allow-other ${behind} ${mounted}`)).toBe(0);
       created = watch(url, mounted, cancel.signal);
       expect((await created.next()).value).toBe('start');
-    }, 60_000);
+    });
     afterAll(async () => {
       cancel.abort();
       await namespace?.[Symbol.asyncDispose]();

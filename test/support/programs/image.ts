@@ -16,7 +16,7 @@ export function useImage(): () => string {
     if (image !== null) return;
     execFileSync(process.execPath, [BUILD, 'daemon', `--out=${out}`], { stdio: 'pipe' });
     image = join(out, 'dist');
-  }, 60_000);
+  });
   afterAll(() => rmSync(out, { recursive: true }));
   return () => image ?? '';
 }

@@ -207,7 +207,7 @@ describe.each(['json', 'binary'] as const)('in %s', (codec) => {
       expect(hash.digest('hex')).toBe(digest);
       expect(end).toEqual({});
     }
-  }, 60_000);
+  });
 });
 
 /** Opens a stream over a raw socket and reads it slowly, by `slowness`; returns the whole body. */
