@@ -44,7 +44,7 @@ export function buildC(name: string): Program {
 export async function buildTypeScript(name: string): Promise<Program> {
   const input = fileURLToPath(new URL(`targets/${name}.ts`, import.meta.url));
   // As deep as the sources are, which look for the addon.
-  const file = join(FUZZ, 'a/b', `${name}.mjs`);
+  const file = join(FUZZ, 'a/b/c', `${name}.mjs`);
   const build = await rolldown({ input, platform: 'node', external: /^(?![./]|@bufbuild)/ });
   await build.write({ file, format: 'esm', sourcemap: 'inline', codeSplitting: false });
   const isAsync = /^export async function fuzz\b/m.test(readFileSync(input, 'utf8'));

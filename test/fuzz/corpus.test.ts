@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
 import { needs } from '../support/machine/needs.ts';
 import { scratch } from '../support/machine/scratch.ts';
-import { flagsOfC } from './build.ts';
+import { buildTypeScript, flagsOfC } from './build.ts';
 import { CORPUS, targets } from './targets.ts';
 
 /* The inputs that fuzzing has found once hold for good: `npm run fuzz` looks for more. */
@@ -22,6 +22,12 @@ describe('in TypeScript', () => {
     expect(inputs.length).toBeGreaterThan(0);
     for (const input of inputs) await fuzz(readFileSync(input));
   });
+});
+
+test.each(named('typescript'))('what `npm run fuzz` builds for %s finds the addon', async (name) => {
+  const { args } = await buildTypeScript(name);
+  const bundle = args.find((argument) => argument.endsWith('.mjs'));
+  expect(execFileSync(process.execPath, ['-e', `import('${bundle}')`], { stdio: 'pipe' }).length).toBe(0);
 });
 
 describe('in C, with sanitizers', () => {
