@@ -43,7 +43,7 @@ const LAYERS: Readonly<Record<string, readonly (readonly string[])[]>> = {
     ['connection'],
     ['terminal'],
     ['process', 'transfer'],
-    ['console'],
+    ['console', 'conformance'],
     ['commands'],
     ['main'],
   ],
@@ -62,9 +62,10 @@ const OWNERS: Record<string, RegExp> = {
   '@fastify/cors': /^daemon\/http\/admission\/admission\.ts$/,
   '@fastify/busboy': /^daemon\/http\/rest\/.+\.ts$/,
   '@connectrpc/connect':
-    /^(daemon\/http\/((connect|rpc)\/.+|admission\/errors)|cli\/(connection|process|transfer)\/.+)\.ts$/,
-  '@connectrpc/connect-node': /^(daemon\/http\/connect\/connect-node|cli\/connection\/connection)\.ts$/,
-  '@bufbuild/protobuf': /^(daemon\/(http\/(connect|rpc)|extensions)|cli\/process)\/.+\.ts$/,
+    /^(daemon\/http\/((connect|rpc)\/.+|admission\/errors)|cli\/(connection|process|transfer|conformance)\/.+)\.ts$/,
+  '@connectrpc/connect-node':
+    /^(daemon\/http\/connect\/connect-node|cli\/connection\/connection|cli\/conformance\/suite\/daemon)\.ts$/,
+  '@bufbuild/protobuf': /^(daemon\/(http\/(connect|rpc)|extensions)|cli\/(process|conformance))\/.+\.ts$/,
   ignore: /^daemon\/extensions\/search\/.+\.ts$/,
   'client-zip': /^daemon\/extensions\/zip\/.+\.ts$/,
   'tar-stream': /^cli\/transfer\/.+\.ts$/,
@@ -73,7 +74,7 @@ const OWNERS: Record<string, RegExp> = {
   'content-disposition': /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
   'range-parser': /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
   fresh: /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
-  ws: /^(daemon\/http\/websocket\/(connection|handshake)|cli\/connection\/.+)\.ts$/,
+  ws: /^(daemon\/http\/websocket\/(connection|handshake)|cli\/(connection|conformance\/cases)\/.+)\.ts$/,
   preact: /^cli\/console\/page\/.+\.tsx?$/,
   uplot: /^cli\/console\/page\/views\/plot-canvas\.ts$/,
   ...Object.fromEntries(
@@ -154,7 +155,8 @@ describe('layers', () => {
   });
 
   test('only rpc, extensions and the command line import the generated messages', () => {
-    const known = /^(daemon\/(http\/(connect|rpc)|extensions)|cli\/(connection|process|transfer|commands))\//;
+    const known =
+      /^(daemon\/(http\/(connect|rpc)|extensions)|cli\/(connection|process|transfer|conformance|commands))\//;
     expect(edges.filter(({ from, to }) => programOf(to) === 'gen' && !known.test(from))).toEqual([]);
   });
 
@@ -305,7 +307,7 @@ describe('test files', () => {
   test('import helpers of test/support only; programs and their tests those of their own folder', () => {
     const strangers = known.filter(({ from, to }) => {
       const isShared = /^(src|native|systemd|proto|examples|test\/support)\//.test(to);
-      const program = /^test\/(bench|demo|conformance|fault-points|fuzz|mutants|soak|models)\//.exec(to)?.[0];
+      const program = /^test\/(bench|demo|fault-points|fuzz|mutants|soak|models)\//.exec(to)?.[0];
       return !isShared && (program === undefined || !from.startsWith(program.slice(0, -1)));
     });
     expect(known.length).toBeGreaterThan(300);

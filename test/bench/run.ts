@@ -17,6 +17,7 @@ const COLLECTS = ['--expose-gc'];
 const BENCHES: Readonly<Record<string, Bench>> = {
   collapse: { what: 'the heap in whole windows, with and without the reserved addresses' },
   'collapse-soak': { what: 'collapses of a daemon that works, again and again', args: '[SECONDS]' },
+  cp: { what: 'envctl cp each way beside tar, cat and cp', args: '[MIB] [FILES] [ROUNDS]' },
   day: {
     what: "the image's memory after a day's work (npm run build first)",
     args: '[SHARE OF A DAY] [DAYS] [SECONDS OF REST]',

@@ -34,6 +34,16 @@ test('it runs a command in a sandbox', async () => {
   expect({ stdout: stdout.toString(), status }).toEqual({ stdout: 'hi\n', status: 3 });
 });
 
+test('it holds a daemon to the wire contract', async () => {
+  await using daemon = await startDaemon();
+  const args = ['--url', daemon.url, 'conformance', '--json', '--only', '1', '--only', '++'];
+  const { stdout, status } = spawnSync(program, args, { env, encoding: 'utf8' });
+  expect(status).toBe(0);
+  const lines = stdout.trimEnd().split('\n');
+  expect(JSON.parse(lines.pop() ?? '')).toMatchObject({ failed: 0, passed: expect.any(Number) });
+  expect(lines.length).toBeGreaterThan(30);
+});
+
 test('it has a version, a manual, completions and licences, and is small', () => {
   const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
   expect(execFileSync(program, ['--version'], { env, encoding: 'utf8' })).toBe(`${version}\n`);

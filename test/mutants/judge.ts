@@ -1,5 +1,6 @@
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import type { ReportedCase } from '../support/programs/conformance.ts';
 import type { Mutant } from './choice.ts';
 import type { Isolation } from './isolation.ts';
 import { mutated } from './mutations.ts';
@@ -20,14 +21,6 @@ interface TestReport {
     readonly status: string;
     readonly message: string;
     readonly assertionResults: readonly { readonly status: string; readonly fullName: string }[];
-  }[];
-}
-
-/** The part of the report of `npm run conformance` that is used here. */
-interface ContractReport {
-  readonly sections: readonly {
-    readonly number: string;
-    readonly results: readonly { readonly name: string; readonly outcome: string }[];
   }[];
 }
 
@@ -147,11 +140,9 @@ export class Judge {
 
 /** The first and the last case come with all sections. */
 function readContract(stdout: string, names: readonly string[]): TestRun {
-  const { sections } = JSON.parse(stdout) as ContractReport;
-  for (const { number, results } of sections) {
-    const failed = results.find(({ outcome }) => outcome === 'failed');
-    const where = names.includes(number) ? number : (names[0] ?? '');
-    if (failed) return { passed: false, failure: { where, name: failed.name } };
-  }
-  return { passed: true };
+  const results = JSON.parse(stdout) as readonly ReportedCase[];
+  const failed = results.find(({ outcome }) => outcome === 'failed');
+  if (!failed) return { passed: true };
+  const where = names.includes(failed.section) ? failed.section : (names[0] ?? '');
+  return { passed: false, failure: { where, name: failed.name } };
 }

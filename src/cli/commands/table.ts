@@ -16,11 +16,13 @@ import { psCommand } from './process/ps.ts';
 import { runCommand } from './process/run.ts';
 import { shellCommand } from './process/shell.ts';
 import { topCommand } from './process/top.ts';
+import { conformanceCommand } from './reach/conformance.ts';
 import { consoleCommand } from './reach/console.ts';
 import { addContext, listContexts, removeContext, useContext } from './reach/context.ts';
 import { doctorCommand } from './reach/doctor.ts';
 import { healthCommand, versionCommand } from './reach/health.ts';
 import { completionCommand, manCommand } from './reach/texts.ts';
+import { addSandboxCommand } from './sandboxes/add.ts';
 import {
   extendSandboxCommand,
   killSandboxCommand,
@@ -28,6 +30,7 @@ import {
   pauseSandboxCommand,
   resumeSandboxCommand,
 } from './sandboxes/sandboxes.ts';
+import { watchSandboxesCommand } from './sandboxes/watch.ts';
 import type { CommandSpec } from './spec/command.ts';
 
 /** The commands in the order of the help. The parser, the completions and the manual use this table. */
@@ -36,14 +39,16 @@ export const COMMANDS: readonly CommandSpec[] = [
   ...[lsCommand, catCommand, cpCommand, syncCommand, rmCommand, mvCommand, mkdirCommand, statCommand],
   ...[editCommand, watchCommand, findCommand, grepCommand, replaceCommand],
   ...[portsCommand, forwardCommand],
-  ...[healthCommand, doctorCommand, versionCommand, metricsCommand, consoleCommand],
+  ...[healthCommand, doctorCommand, versionCommand, metricsCommand, conformanceCommand, consoleCommand],
   ...[initCommand, freezeCommand, thawCommand, collapseCommand, pauseTestCommand, upgradeCommand],
   ...[
     listSandboxesCommand,
+    addSandboxCommand,
     extendSandboxCommand,
     pauseSandboxCommand,
     resumeSandboxCommand,
     killSandboxCommand,
+    watchSandboxesCommand,
   ],
   ...[addContext, useContext, listContexts, removeContext, completionCommand, manCommand],
 ];

@@ -1,9 +1,9 @@
 import { utimesSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { signFile } from '../../../src/cli/conformance/suite/sign-file.ts';
 import { runInBrowser } from '../../support/clients/browser.ts';
 import { filesUrl } from '../../support/clients/files-client.ts';
-import { signFile } from '../../support/clients/sign-file.ts';
 import { needs } from '../../support/machine/needs.ts';
 import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
 

@@ -16,6 +16,7 @@ import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { getAttributeSync, listAttributesSync } from 'fs-xattr';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { signFile } from '../../../src/cli/conformance/suite/sign-file.ts';
 import { EventType } from '../../../src/gen/filesystem/filesystem_pb.js';
 import { connectTo } from '../../support/clients/clients.ts';
 import {
@@ -31,7 +32,6 @@ import {
   uploadParts,
   uploadRaw,
 } from '../../support/clients/files-client.ts';
-import { signFile } from '../../support/clients/sign-file.ts';
 import { needs } from '../../support/machine/needs.ts';
 import { scratch } from '../../support/machine/scratch.ts';
 import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';

@@ -1,37 +1,20 @@
-import type { HttpClient } from '../../connection/http.ts';
-import { Failure, usageError } from '../../output/failure.ts';
+import { usageError } from '../../output/failure.ts';
 import { formatSeconds, formatTime } from '../../output/formats.ts';
 import type { Call } from '../spec/call.ts';
 import { type CommandOptions, defineCommand } from '../spec/command.ts';
 import type { ArgumentSpec, OptionSpec } from '../spec/description.ts';
 import { parseDuration } from '../spec/parsers.ts';
+import { listSandboxes } from './sandbox-lines.ts';
 
 /** A refresh extends the time to live by at most this time, in milliseconds. */
 const MAX_REFRESH_MS = 3_600_000;
-/** At most this many pages of a list are read. */
-const MAX_PAGES = 1000;
-/** A page has at most this many sandboxes. */
-const PAGE = '1000';
+export const ID_ARGUMENT: ArgumentSpec = { name: 'id', help: 'the id of the sandbox' };
 
-const ID: ArgumentSpec = { name: 'id', help: 'the id of the sandbox' };
-
-const TIMEOUT_OPTION: OptionSpec = {
+export const TIMEOUT_OPTION: OptionSpec = {
   flags: '--timeout <time>',
   help: 'how long it lives from now on, such as 10m',
   parse: parseDuration,
 };
-
-/** These members of a sandbox are shown. */
-interface SandboxLine {
-  readonly id: string;
-  readonly state: string;
-  readonly phase: string;
-  readonly address: string;
-  readonly startedAt: string | null;
-  readonly endAt: string | null;
-  readonly secondsLeft: number | null;
-  readonly metadata: unknown;
-}
 
 export const listSandboxesCommand = defineCommand<{ readonly state?: string }>({
   name: 'sandboxes list',
@@ -40,7 +23,7 @@ export const listSandboxesCommand = defineCommand<{ readonly state?: string }>({
   options: [{ flags: '--state <state>', help: 'running or paused', choices: ['running', 'paused'] }],
   json: '{"sandboxes":[{"id","state","phase","address","startedAt","endAt","secondsLeft","metadata"}]}',
   async run(call, { state }) {
-    const sandboxes = await listAll(await call.gateway(), state);
+    const sandboxes = await listSandboxes(await call.gateway(), state);
     await call.output.result({ sandboxes }, () =>
       call.output.table(
         [
@@ -63,48 +46,13 @@ export const listSandboxesCommand = defineCommand<{ readonly state?: string }>({
   },
 });
 
-async function listAll(gateway: HttpClient, state: string | undefined): Promise<SandboxLine[]> {
-  const sandboxes: SandboxLine[] = [];
-  let nextToken: string | undefined;
-  for (let page = 0; page < MAX_PAGES; page++) {
-    const query = { state, limit: PAGE, nextToken };
-    const { body, headers } = await gateway.answer({ path: '/sandboxes', query });
-    if (!Array.isArray(body))
-      throw new Failure('failed', 'the gateway answered with something that is no list');
-    sandboxes.push(...body.map(lineOf));
-    const next = headers['x-next-token'];
-    if (typeof next !== 'string' || next === '') break;
-    nextToken = next;
-  }
-  return sandboxes;
-}
-
-/** Reads a sandbox from an answer, in which a gateway of another make may omit members. */
-function lineOf(value: unknown): SandboxLine {
-  const told = (value ?? {}) as Readonly<Record<string, unknown>>;
-  const text = (name: string) => (typeof told[name] === 'string' ? (told[name] as string) : null);
-  const endAt = text('endAt');
-  const end = Date.parse(endAt ?? '');
-  const [address, port] = [text('address'), told.port];
-  return {
-    id: text('sandboxID') ?? '',
-    state: text('state') ?? '',
-    phase: text('phase') ?? '',
-    address: address === null ? '-' : `${address}${typeof port === 'number' ? `:${port}` : ''}`,
-    startedAt: text('startedAt'),
-    endAt,
-    secondsLeft: Number.isNaN(end) ? null : Math.max(0, Math.round((end - Date.now()) / 1000)),
-    metadata: told.metadata ?? {},
-  };
-}
-
 export const extendSandboxCommand = defineCommand<{ readonly exactly?: boolean }>({
   name: 'sandboxes extend',
   summary: 'Give a sandbox more time',
   details: [
     'It lives for at least this time from now on; a longer time that it has is kept, except with --exactly.',
   ],
-  arguments: [ID, { name: 'time', help: 'such as 90, 10m or 1h; at most 1h without --exactly' }],
+  arguments: [ID_ARGUMENT, { name: 'time', help: 'such as 90, 10m or 1h; at most 1h without --exactly' }],
   options: [{ flags: '--exactly', help: 'this time from now on, also if it has more' }],
   json: '{"id","seconds"}',
   async run(call, { exactly }) {
@@ -130,7 +78,7 @@ function durationOf(text: string): number {
 export const pauseSandboxCommand = defineCommand<CommandOptions>({
   name: 'sandboxes pause',
   summary: 'Pause a sandbox now',
-  arguments: [ID],
+  arguments: [ID_ARGUMENT],
   options: [],
   json: '{"id","state":"paused"}',
   run: (call) => change(call, 'POST', '/pause', undefined, { id: call.argument(0), state: 'paused' }),
@@ -139,7 +87,7 @@ export const pauseSandboxCommand = defineCommand<CommandOptions>({
 export const resumeSandboxCommand = defineCommand<{ readonly timeout?: number }>({
   name: 'sandboxes resume',
   summary: 'Resume a paused sandbox',
-  arguments: [ID],
+  arguments: [ID_ARGUMENT],
   options: [TIMEOUT_OPTION],
   json: '{"id","state":"running"}',
   run: (call, { timeout }) => {
@@ -151,7 +99,7 @@ export const resumeSandboxCommand = defineCommand<{ readonly timeout?: number }>
 export const killSandboxCommand = defineCommand<CommandOptions>({
   name: 'sandboxes kill',
   summary: 'End a sandbox, with its machine',
-  arguments: [ID],
+  arguments: [ID_ARGUMENT],
   options: [],
   json: '{"id","state":"killed"}',
   run: (call) => change(call, 'DELETE', '', undefined, { id: call.argument(0), state: 'killed' }),

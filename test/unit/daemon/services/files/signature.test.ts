@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
+import { signFile } from '../../../../../src/cli/conformance/suite/sign-file.ts';
 import { authorizeFile } from '../../../../../src/daemon/services/files/authorize.ts';
 import { type FileQuery, verifySignature } from '../../../../../src/daemon/services/files/signature.ts';
-import { signFile } from '../../../../support/clients/sign-file.ts';
 
 const TOKEN = '0tQG31xiMp0IOQfaz9dcwi72L1CPo8e0';
 const FILE = { path: 'hello.txt', operation: 'read', username: 'user', token: TOKEN } as const;

@@ -1,0 +1,83 @@
+import { strict as assert } from 'node:assert';
+import { ListScope } from '../../../../gen/process/process_pb.js';
+import { section } from '../../suite/cases.ts';
+import { JSON_BODY, jsonOf, refusedRest, type TestedDaemon } from '../../suite/daemon.ts';
+import { offered } from '../../suite/offered.ts';
+import { sh } from '../../suite/running.ts';
+
+const exec = (daemon: TestedDaemon, request: unknown) =>
+  daemon.rest('POST', '/exec', { headers: JSON_BODY, body: JSON.stringify(request) });
+
+const stop = (daemon: TestedDaemon, name: string | number, graceMs: number) =>
+  daemon.rest('POST', `/processes/${name}/stop`, { headers: JSON_BODY, body: JSON.stringify({ graceMs }) });
+
+/** The messages of an NDJSON stream that ends. */
+async function linesOf(daemon: TestedDaemon, method: string, request: unknown) {
+  const headers = { ...JSON_BODY, accept: 'application/x-ndjson' };
+  const answer = await daemon.rest('POST', method, { headers, body: JSON.stringify(request) });
+  assert.equal(answer.status, 200, String(answer.body));
+  assert.equal(answer.headers['content-type'], 'application/x-ndjson');
+  return String(answer.body)
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line));
+}
+
+export const OFFERED_EXTENSIONS = section('++', 'Extensions that the daemon names (docs/extensions.md)', {
+  'POST /exec answers with output and end': offered('exec', async (daemon) => {
+    const answer = jsonOf(await exec(daemon, sh('cat; echo err >&2; exit 3')), 200);
+    assert.deepEqual(
+      [answer.exitCode, answer.signal, answer.stdout, answer.stderr, answer.truncated],
+      [3, null, '', 'err\n', false],
+    );
+    const { stdout } = jsonOf(await exec(daemon, { cmd: 'cat', cwd: '/', stdin: 'größe' }), 200);
+    assert.equal(stdout, 'größe');
+    refusedRest(await exec(daemon, { cmd: 'no-such-program', cwd: '/' }), 404);
+    refusedRest(await exec(daemon, {}), 400);
+  }),
+  'POST /exec keeps to its limits': offered('exec', async (daemon) => {
+    const late = jsonOf(await exec(daemon, { ...sh('echo out; sleep 1000'), timeoutMs: 300 }), 200);
+    assert.deepEqual([late.reason, late.signal, late.stdout], ['deadline', 'SIGKILL', 'out\n']);
+    const much = jsonOf(await exec(daemon, { ...sh('printf "%01000d" 1'), maxOutputBytes: 10 }), 200);
+    assert.deepEqual([much.truncated, much.stdoutBytes], [true, 1000]);
+    assert.match(String(much.stdout), /^00000\n.*\n00001$/);
+  }),
+  'streams as NDJSON': offered('ndjson', async (daemon) => {
+    const lines = await linesOf(daemon, '/process.Process/Start', { process: sh('echo out; exit 3') });
+    assert(lines[0].event.start.pid > 0);
+    assert.deepEqual(lines[1], { event: { data: { stdout: 'b3V0Cg==' } } });
+    assert.equal(lines.at(-1).event.end.exitCode, 3);
+    const headers = { ...JSON_BODY, accept: 'application/x-ndjson' };
+    const body = JSON.stringify({ process: { pid: 999_999_999 } });
+    const refusal = await daemon.rest('POST', '/process.Process/Connect', { headers, body });
+    assert.equal(jsonOf(refusal, 404).code, 'not_found');
+  }),
+  'List with usage, and of the whole guest': offered('usage', async (daemon) => {
+    const { pid } = await daemon.start({ process: sh('sleep 1000') });
+    const { processes } = await daemon.process.list({ usage: true });
+    assert(processes.find((one) => one.pid === pid)?.usage, 'the process has its usage');
+    const all = await daemon.process.list({ scope: ListScope.GUEST, afterPid: pid - 1 });
+    const found = all.processes.find((one) => one.pid === pid);
+    assert(
+      found?.user && found.state && found.parent !== undefined,
+      'the process has user, state and parent',
+    );
+  }),
+  'GET /metrics with pressure': offered('pressure', async (daemon) => {
+    const { pressure } = jsonOf(await daemon.rest('GET', '/metrics', { query: { pressure: 'true' } }), 200);
+    assert.deepEqual(Object.keys(pressure as object), ['cpu', 'memory', 'io']);
+  }),
+  'a stop answers when nothing is left': offered('stop', async (daemon) => {
+    const running = await daemon.start({
+      process: sh('trap \'\' TERM; setsid sleep 1000 & echo "child $!."; wait'),
+    });
+    await running.wrote('.');
+    const child = Number(/child (\d+)/.exec(running.output)?.[1]);
+    const answer = jsonOf(await stop(daemon, running.pid, 200), 200);
+    assert.deepEqual([answer.pid, answer.killed, answer.signal], [running.pid, true, 'SIGKILL']);
+    // A zombie does not run.
+    const runs = `grep -q '^State:[[:space:]]*[RSDT]' /proc/${child}/status 2>/dev/null && echo yes || echo no`;
+    assert.equal(await daemon.shell(runs), 'no');
+    refusedRest(await stop(daemon, running.pid, 200), 404);
+  }),
+});
