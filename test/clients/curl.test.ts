@@ -32,7 +32,10 @@ post() { file=$1; shift; curl -sSf -X POST "$ENVD/files?path=$DIR/$file" -H "$AU
 async function sh(script: string): Promise<string[]> {
   const { scratch, url } = daemon;
   const env = { PATH: process.env.PATH, ENVD: url, AUTH: `X-Access-Token: ${TOKEN}`, DIR: scratch };
-  const { stdout } = await promisify(execFile)('sh', ['-c', `${DEFINITIONS}${script}`], { env, cwd: scratch });
+  const { stdout } = await promisify(execFile)('sh', ['-c', `${DEFINITIONS}${script}`], {
+    env,
+    cwd: scratch,
+  });
   return stdout.trimEnd().split('\n');
 }
 

@@ -19,7 +19,9 @@ const phaseOf = async (gateway: TestGateway, id = 'box') =>
 const start = (...args: readonly string[]) => owned(startGateway({ args: ['--hook=true', ...args] }));
 
 /** Stands for a daemon without processes. `answer` may take its time, and null leaves a request open. */
-async function startDaemonOf(answer: (request: IncomingMessage) => Promise<null | undefined>): Promise<number> {
+async function startDaemonOf(
+  answer: (request: IncomingMessage) => Promise<null | undefined>,
+): Promise<number> {
   const server = createServer(async (request, response) => {
     if ((await answer(request)) === null) response.flushHeaders();
     else
@@ -59,6 +61,7 @@ test('requests and operations on its time keep it awake, and look-ups do not', {
   await isAwakeBy(() =>
     fetch(gateway.url, { headers: toSandbox('box') }).then((response) => response.text()),
   );
+  await isAwakeBy(() => gateway.call('POST /sandboxes/box/timeout', { timeout: 3600 }));
   await isAwakeBy(() => gateway.call('POST /sandboxes/box/refreshes', { duration: 0 }));
   await isAwakeBy(() => gateway.call('POST /sandboxes/box/connect'));
   await phase(gateway, 'box', 'paused');
