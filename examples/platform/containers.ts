@@ -65,7 +65,7 @@ export class Containers implements Backend {
   #createIn(cgroup: SandboxCgroup, home: string, id: string): void {
     const create = ['create', `--bundle=${home}`, `--pid-file=${home}/pid`, id];
     // Node has raised the soft limit of descriptors, which programs of clients would inherit.
-    // The daemon gives them the nice value 0, and may not lower its own for that.
+    // They would have a higher nice value of this program, too, because a daemon in a container may not lower it.
     const script = `ulimit -S -n 1024 && renice 0 $$ >/dev/null && echo $$ >"$0/cgroup.procs" && exec "$@" >'${home}/log' 2>&1 </dev/null`;
     try {
       run('sh', ['-c', script, cgroup.path, 'crun', ...this.#common, ...create]);

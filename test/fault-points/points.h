@@ -64,6 +64,7 @@ bool syscall_fails(const char* function, long number, ...);
 #define chdir(...) POINT(chdir, __VA_ARGS__)
 #define connect(...) POINT(connect, __VA_ARGS__)
 #define copy_file_range(...) POINT(copy_file_range, __VA_ARGS__)
+#define dprintf(...) POINT(dprintf, __VA_ARGS__)
 #define dup2(...) POINT(dup2, __VA_ARGS__)
 #define eventfd(...) POINT(eventfd, __VA_ARGS__)
 #define execve(...) POINT(execve, __VA_ARGS__)

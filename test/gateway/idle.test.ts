@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { createServer } from 'node:http';
+import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Sandbox } from 'e2b';
@@ -10,11 +10,30 @@ import { API_KEY, startGateway, type TestGateway, toSandbox } from '../support/p
 import { owned } from '../support/programs/owned.ts';
 import { init } from '../support/programs/sandbox.ts';
 import { phase } from '../support/servers/hook.ts';
+import { until } from '../support/until.ts';
 
 /** Longer than a sandbox with an idle timeout of 1 s that nobody uses goes on. */
 const IDLE_FOR_SURE_MS = 4000;
-const phaseOf = async (gateway: TestGateway) => (await gateway.call('GET /sandboxes/box')).body.phase;
+const phaseOf = async (gateway: TestGateway, id = 'box') =>
+  (await gateway.call(`GET /sandboxes/${id}`)).body.phase;
 const start = (...args: readonly string[]) => owned(startGateway({ args: ['--hook=true', ...args] }));
+
+/** Stands for a daemon without processes. `answer` may take its time, and null leaves a request open. */
+async function startDaemonOf(
+  answer: (request: IncomingMessage) => Promise<null | undefined>,
+): Promise<number> {
+  const server = createServer(async (request, response) => {
+    if ((await answer(request)) === null) response.flushHeaders();
+    else
+      response.end(request.url?.startsWith('/freeze') ? '{"notFrozen":0,"failed":0,"unobservable":0}' : '{}');
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  onTestFinished(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return (server.address() as AddressInfo).port;
+}
 
 test('a sandbox that nobody uses expires long before its deadline', async () => {
   // To whom asks for processes it says that there are none.
@@ -42,24 +61,15 @@ test('requests and operations on its time keep it awake, and look-ups do not', {
   await isAwakeBy(() =>
     fetch(gateway.url, { headers: toSandbox('box') }).then((response) => response.text()),
   );
+  await isAwakeBy(() => gateway.call('POST /sandboxes/box/timeout', { timeout: 3600 }));
   await isAwakeBy(() => gateway.call('POST /sandboxes/box/refreshes', { duration: 0 }));
   await isAwakeBy(() => gateway.call('POST /sandboxes/box/connect'));
   await phase(gateway, 'box', 'paused');
 });
 
 test('a stream keeps it awake until it ends', async () => {
-  const server = createServer((request, response) => {
-    if (request.url === '/stream') response.flushHeaders();
-    else
-      response.end(request.url?.startsWith('/freeze') ? '{"notFrozen":0,"failed":0,"unobservable":0}' : '{}');
-  }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  onTestFinished(() => {
-    server.closeAllConnections();
-    server.close();
-  });
+  const port = await startDaemonOf(async ({ url }) => (url === '/stream' ? null : undefined));
   const gateway = await start();
-  const { port } = server.address() as AddressInfo;
   await gateway.register('box', port, { timeout: 3600, idleTimeout: 1 });
   const leaving = new AbortController();
   await fetch(`${gateway.url}/stream`, { headers: toSandbox('box'), signal: leaving.signal });
@@ -93,7 +103,52 @@ test('one whose daemon does not say whether it has processes goes on until its d
   await gateway.register('box', agent.port, { timeout: 6, idleTimeout: 1 });
   // Time itself is tested.
   await delay(IDLE_FOR_SURE_MS);
-  expect(agent.asked).toContain('POST /process.Process/List');
+  // It is asked again after the idle timeout, and no sooner.
+  expect(agent.asked.slice(0, 4)).toContain('POST /process.Process/List');
+  expect(agent.asked.length).toBeLessThan(4);
+  expect(await phaseOf(gateway)).toBe('running');
+  await phase(gateway, 'box', 'paused');
+});
+
+test('a request that comes while its daemon is asked keeps it awake', async () => {
+  let asked = 0;
+  const port = await startDaemonOf(async ({ url }) => {
+    if (url !== '/process.Process/List') return;
+    asked += 1;
+    if (asked === 1) await fetch(gateway.url, { headers: toSandbox('box') }).then((one) => one.text());
+  });
+  const gateway = await start();
+  await gateway.register('box', port, { timeout: 3600, idleTimeout: 1 });
+  expect(await until('it is asked again', () => asked > 1)).toBe(true);
+  await phase(gateway, 'box', 'paused');
+});
+
+test('a created one has the idle timeout of its client or of the gateway, from when it runs', async () => {
+  const agent = await owned(startAgent('{}'));
+  // The hook takes longer than the idle timeout.
+  const hook = `sleep 4; echo '{"address":"127.0.0.1","port":${agent.port}}'`;
+  const gateway = await start('--idle-timeout=2', `--create-hook=${hook}`);
+  const create = async (more = {}) => {
+    const wanted = { templateID: 'base', timeout: 3600, autoPause: true, ...more };
+    return (await gateway.call('POST /sandboxes', wanted)).body;
+  };
+  const [one, other] = await Promise.all([create(), create({ idleTimeout: 100 })]);
+  expect([one.idleTimeout, other.idleTimeout]).toEqual([2, 100]);
+  // Time itself is tested.
+  await delay(1000);
+  expect(await phaseOf(gateway, one.sandboxID)).toBe('running');
+  await phase(gateway, one.sandboxID, 'paused');
+  expect(await phaseOf(gateway, other.sandboxID)).toBe('running');
+});
+
+test('a resumed one is used from then on', async () => {
+  const agent = await owned(startAgent('{}'));
+  const gateway = await start('--resume-hook=true');
+  await gateway.register('box', agent.port, { timeout: 3600, idleTimeout: 2 });
+  await phase(gateway, 'box', 'paused');
+  expect((await gateway.call('POST /sandboxes/box/resume', { timeout: 3600 })).status).toBe(201);
+  // Time itself is tested.
+  await delay(1000);
   expect(await phaseOf(gateway)).toBe('running');
   await phase(gateway, 'box', 'paused');
 });

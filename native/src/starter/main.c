@@ -32,11 +32,10 @@ static _Noreturn void fail(int reports, const char* step) {
   _exit(127);
 }
 
+// A higher one of the daemon stays where it has no CAP_SYS_RESOURCE. Source: proc_pid_oom_score_adj(5).
 static bool write_oom_score(int score) {
-  char text[16];
-  int length = snprintf(text, sizeof text, "%d", score);
   int file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-  return file >= 0 && write(file, text, (size_t)length) == length;
+  return file >= 0 && (dprintf(file, "%d", score) > 0 || errno == EACCES);
 }
 
 // Returns whether a setting that could not be changed may stay: a process of the daemon's own user has the daemon's settings.
@@ -83,7 +82,8 @@ static void set_up(const plan_head* plan, const gid_t* groups, const int* descri
     line.c_iflag |= IUTF8, (void)tcsetattr(0, TCSANOW, &line);
   // Operations that need root come first.
   if (!write_oom_score((int)plan->given.oom_score_adj) && !may_stay(plan)) fail(reports, "oom_score_adj");
-  if (setpriority(PRIO_PROCESS, 0, (int)plan->given.nice) < 0 && !may_stay(plan)) fail(reports, "setpriority");
+  // EACCES: a higher value of the daemon stays where it has no CAP_SYS_NICE. Source: setpriority(2).
+  if (setpriority(PRIO_PROCESS, 0, (int)plan->given.nice) < 0 && errno != EACCES) fail(reports, "setpriority");
   if (syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, io_priority) < 0) fail(reports, "ioprio_set");
   if (setrlimit(RLIMIT_CORE, &plan->core) < 0 || setrlimit(RLIMIT_NOFILE, &plan->descriptors) < 0)
     fail(reports, "setrlimit");

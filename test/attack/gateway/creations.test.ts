@@ -63,11 +63,51 @@ test('a daemon that has another token fails the creation', async () => {
   await until('it is removed', () => hooks.events().includes('kill'));
 });
 
-test('a sandbox is reached, listed and paused by nobody before it is created', async () => {
+test('a machine where the gateway may not connect to is removed, and nothing there is asked', async () => {
   const daemon = await owned(startAgent());
   hooks = hooksOf(JSON.stringify({ address: '127.0.0.1', port: daemon.port }));
-  const gateway = await owned(startGateway({ args: [...hooks.args, '--hook=true', '--resume-hook=true'] }));
+  hooks.go();
+  const gateway = await owned(startGateway({ args: hooks.args, anywhere: false }));
+  expect((await create(gateway)).status).toBe(502);
+  await until('it is removed', () => hooks.events().includes('kill'));
+  const reason = gateway.log.find(({ step }) => step === 'create')?.reason;
+  // It is not tried for as long as a machine may take to boot.
+  expect([daemon.asked, reason]).toEqual([[], expect.not.stringContaining('not ready')]);
+});
+
+test('a sandbox that is deleted while its daemon gets its token is removed, and never runs', async () => {
+  const answer = Promise.withResolvers<void>();
+  const asked: string[] = [];
+  const daemon = await owned(
+    startRawSandbox((socket, head) => {
+      asked.push(head.split(' ', 2).join(' '));
+      void answer.promise.then(() => socket.end('HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n'));
+    }),
+  );
+  hooks = hooksOf(JSON.stringify({ address: '127.0.0.1', port: daemon.port }));
+  hooks.go();
+  const gateway = await owned(startGateway({ args: hooks.args }));
   const created = create(gateway);
+  await until('its daemon is asked', () => asked.length > 0);
+  const id = hooks.log()[0]?.split(' ')[1] ?? '';
+  const deleted = gateway.call(`DELETE /sandboxes/${id}`);
+  const log = join(gateway.directory, 'registry.db-wal');
+  await until('that is recorded', () => readFileSync(log, 'latin1').includes('"isDoomed":true'));
+  answer.resolve();
+  expect([(await created).status, (await deleted).status, asked]).toEqual([502, 204, ['POST /init']]);
+  expect(hooks.events()).toEqual(['begin', 'made', 'kill']);
+});
+
+test('a sandbox is reached, shown, listed and paused by nobody before it is created', async () => {
+  const daemon = await owned(startAgent());
+  const directory = scratch();
+  writeFileSync(join(directory, 'keys'), 'platform p\nclient ada a\n');
+  hooks = hooksOf(JSON.stringify({ address: '127.0.0.1', port: daemon.port }), directory);
+  const keys = `--key-file=${join(directory, 'keys')}`;
+  const gateway = await owned(
+    startGateway({ args: [...hooks.args, '--hook=true', '--resume-hook=true', keys] }),
+  );
+  const created = create(gateway, { 'x-api-key': 'a' });
   await until('the hook runs', () => hooks.events().includes('begin'));
   const id = hooks.log()[0]?.split(' ')[1] ?? '';
   const early = await fetch(gateway.url, { headers: toSandbox(id) });
@@ -76,6 +116,8 @@ test('a sandbox is reached, listed and paused by nobody before it is created', a
     expect.objectContaining({ message: `sandbox '${id}' is still being created` }),
   ]);
   expect((await gateway.call('GET /v2/sandboxes')).body).toEqual([]);
+  const shown = await gateway.call(`GET /sandboxes/${id}`, undefined, { 'x-api-key': 'a' });
+  expect(shown.status).toBe(404);
   for (const operation of ['pause', 'connect', 'resume', 'refreshes'])
     expect((await gateway.call(`POST /sandboxes/${id}/${operation}`)).status).toBe(404);
   expect((await gateway.call(`POST /sandboxes/${id}/timeout`, { timeout: 0 })).status).toBe(404);

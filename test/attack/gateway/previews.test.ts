@@ -39,14 +39,16 @@ afterAll(async () => {
 });
 
 /** A private sandbox: its token, and the pass of a link. */
-async function make(id: string, { expiresIn = 600, on = gateway, of = port } = {}) {
+async function make(id: string, { expiresIn = 600, on = gateway } = {}) {
   seen = [];
   const { body } = await on.register(id, 1, { timeout: 600, allowPublicTraffic: false });
-  const { body: link } = await on.call(`POST /sandboxes/${id}/previews`, { port: of, expiresIn });
-  return {
-    token: String(body.trafficAccessToken),
-    pass: new URL(link.url).searchParams.get('svc-preview') ?? '',
-  };
+  return { token: String(body.trafficAccessToken), pass: await link(id, port, { expiresIn, on }) };
+}
+
+/** The pass of a further link, by the token that the sandbox has. */
+async function link(id: string, to: number, { expiresIn = 600, on = gateway } = {}): Promise<string> {
+  const { body } = await on.call(`POST /sandboxes/${id}/previews`, { port: to, expiresIn });
+  return new URL(body.url).searchParams.get('svc-preview') ?? '';
 }
 
 const hostOf = (id: string, of = port) => ({ host: `${of}-${id}.${DOMAIN}` });
@@ -55,14 +57,16 @@ const withCookie = (pass: string) => ({ cookie: `svc-preview=${pass}` });
 const status = async (answer: Promise<HostAnswer>) => (await answer).status;
 
 test('a pass counts for its sandbox, its port and its time only', async () => {
-  const { pass: otherPort } = await make('one', { of: port + 1 });
+  const { pass: earlier } = await make('one');
   const { pass: other } = await make('two');
   const { pass, token } = await make('one');
+  const otherPort = await link('one', port + 1);
   const [expires, signature] = pass.split('.');
   const own = (by: string) =>
     createHmac('sha256', by).update(`preview:${port}:9999999999`).digest('base64url');
   const wrong = [
     ...[
+      earlier,
       other,
       otherPort,
       '',

@@ -101,3 +101,36 @@ describe('identity', () => {
     );
   });
 });
+
+describe('a daemon that may not lower its own priorities', () => {
+  /** What a command of another user has, on pipes and in a terminal, and what the daemon has. */
+  async function priorities() {
+    const raise = 'echo 500 >/proc/self/oom_score_adj && exec nice -n 7 "$@"';
+    const without = ['setpriv', '--bounding-set=-sys_nice,-sys_resource'];
+    await using limited = await startDaemon({
+      command: ['sh', '-c', raise, 'sh', ...without, ...daemonCommand()],
+    });
+    const own = readFileSync(`/proc/${limited.pid}/stat`, 'utf8');
+    const headers = { authorization: `Basic ${Buffer.from('daemon:').toString('base64')}` };
+    const command = sh('echo $(id -un; ps -o ni= -p $$; cat /proc/self/oom_score_adj)');
+    const { process } = connectTo(limited.url);
+    const piped = await transcribe(process.start({ process: command }, { headers }));
+    const inTerminal = await transcribe(process.start({ process: command, pty: {} }, { headers }));
+    const [user, nice, score] = String(piped.stdout).trim().split(' ');
+    expect(String(inTerminal.pty).trim()).toBe(`${user} ${nice} ${score}`);
+    // After the name, which may have blanks: state is the first, nice the 17th.
+    return { user, nice, score, own: own.slice(own.lastIndexOf(')') + 2).split(' ')[16] };
+  }
+
+  test('starts commands of other users with its nice value', async () => {
+    needs('ps');
+    const { user, nice, own } = await priorities();
+    expect(Number(own)).toBeGreaterThan(0);
+    expect([user, nice]).toEqual(['daemon', own]);
+  });
+
+  test('starts them with its out-of-memory score', async () => {
+    needs('ps', 'a guarded out-of-memory score');
+    expect((await priorities()).score).toBe('500');
+  });
+});

@@ -3,10 +3,12 @@ import { once } from 'node:events';
 import { mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { Qmp } from '../../../examples/platform/qmp.ts';
+import { isSystemError } from '../../../src/base/errors.ts';
 import { freePort } from '../servers/free-port.ts';
+import { until } from '../until.ts';
 import type { Image } from './image.ts';
 import { guestProcessor } from './processor.ts';
-import { Qmp } from './qmp.ts';
 import { run } from './tools.ts';
 
 const MEMORY = '1024M';
@@ -128,7 +130,8 @@ export class Machine implements AsyncDisposable {
       stdio: ['ignore', 'inherit', 'inherit'],
       env: { ...process.env, ...env },
     });
-    return new Machine(image, directory, port, qemu, await Qmp.connect(control));
+    const qmp = await until(`qemu listens on '${control}'`, () => Qmp.connect(control).catch(ifListening));
+    return new Machine(image, directory, port, qemu, qmp);
   }
 
   /** Waits until the daemon answers. Throws with the end of the console when it does not. */
@@ -188,4 +191,10 @@ export class Machine implements AsyncDisposable {
     await this.#ended;
     clearTimeout(limit);
   }
+}
+
+/** Null when the socket does not accept connections yet. */
+function ifListening(error: unknown): null {
+  if (isSystemError(error, 'ENOENT', 'ECONNREFUSED')) return null;
+  throw error;
 }

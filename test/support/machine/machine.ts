@@ -31,6 +31,7 @@ export type Requirement =
   | 'room for 2 GiB'
   | 'containers'
   | 'kernel log'
+  | 'a guarded out-of-memory score'
   | 'ext4'
   | 'the published command-line client'
   | 'the published Python client'
@@ -62,6 +63,11 @@ const PROBES: Record<string, () => string | null> = {
     failureOf('the log of the kernel cannot be opened, in /dev or /proc', () => {
       for (const path of ['/dev/kmsg', '/proc/kmsg']) closeSync(openSync(path, 'r'));
     }),
+  'a guarded out-of-memory score': () =>
+    reasonAgainst('root') ??
+    failureOf('there is no CAP_SYS_RESOURCE, with which a score cannot be lowered by others', () =>
+      run('sh', '-c', GUARDED_SCORE_PROBE),
+    ),
   containers: () =>
     reasonAgainst('mounts') ??
     reasonAgainst('crun') ??
@@ -75,6 +81,10 @@ const PROBES: Record<string, () => string | null> = {
     return bavail * bsize > 3 * 2 ** 30 ? null : 'there are less than 3 GiB free for temporary files';
   },
 };
+
+/** What a program with the capability has set, one without it cannot lower. Source: proc_pid_oom_score_adj(5). */
+const GUARDED_SCORE_PROBE =
+  'echo 500 >/proc/self/oom_score_adj && exec setpriv --bounding-set=-sys_resource sh -c "! echo 100 >/proc/self/oom_score_adj"';
 
 /** What a platform of containers does first. */
 const CONTAINER_PROBE =
