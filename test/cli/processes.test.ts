@@ -141,6 +141,29 @@ describe('run', () => {
     expect(JSON.parse((await waiting.result).stdout)).toEqual({ pid, exitCode: 5 });
   });
 
+  test('ps shows every process as a tree, and what processes use', async () => {
+    const { stdout } = await run('run', '-d', '--tag', 'tree', 'sh', '-c', 'sleep 1000 & wait');
+    const pid = Number(stdout);
+    const child = await until('the child is there', async () => {
+      const { processes: all } = JSON.parse((await run('ps', '-au', '--json')).stdout);
+      return all.find((one: { parent: number; cmd: string }) => one.parent === pid && one.cmd === 'sleep');
+    });
+    expect(child).toMatchObject({ state: 'S', tasks: 1, cpuSeconds: expect.any(Number) });
+    const lines = (await run('ps', '--all')).stdout.split('\n');
+    const columnOf = (of: number, command: string) => {
+      const line = lines.find((text) => text.trim().startsWith(`${of} `)) ?? '';
+      return line.indexOf(command);
+    };
+    expect(columnOf(child.pid, 'sleep 1000') - columnOf(pid, "sh -c 'sleep 1000 & wait'")).toBe(2);
+    const [one] = JSON.parse((await run('ps', '--usage', '--json')).stdout).processes;
+    expect(one).toMatchObject({ pid, tag: 'tree', cpuSeconds: expect.any(Number) });
+    expect(one).not.toHaveProperty('user');
+    expect((await run('ps', '-u')).stdout).toMatch(
+      /^ *PID +CPU +MEMORY +TASKS {2}TAG +COMMAND\n *\d+ +0:00 /,
+    );
+    await run('kill', 'tree');
+  });
+
   test('kill takes signals by name and number, and says what is not there', async () => {
     const { stdout } = await run('run', '-d', 'sleep', '100');
     expect(await run('kill', '-s', 'USR1', stdout.trim())).toMatchObject({ code: 0 });

@@ -1,10 +1,10 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { ListScope, type ProcessInfo } from '../../../gen/process/process_pb.js';
+import type { ProcessInfo } from '../../../gen/process/process_pb.js';
 import type { Connection } from '../../connection/connection.ts';
-import { Failure } from '../../output/failure.ts';
 import { formatBytes } from '../../output/formats.ts';
 import { defineCommand } from '../spec/command.ts';
 import { parseDuration } from '../spec/parsers.ts';
+import { cpuMicrosOf, listProcesses } from './listing.ts';
 
 interface TopOptions {
   readonly all?: boolean;
@@ -72,31 +72,18 @@ interface Look {
   readonly processes: readonly ProcessInfo[];
 }
 
-/** Asks until no process is left out. Throws `Failure`. */
 async function look(connection: Connection, all: boolean): Promise<Look> {
   const at = performance.now();
-  const processes: ProcessInfo[] = [];
-  const scope = all ? ListScope.GUEST : ListScope.UNSPECIFIED;
-  for (let afterPid = 0; ; ) {
-    const request = { scope, usage: true, afterPid };
-    const answer = await connection.call((options) => connection.processes.list(request, options));
-    processes.push(...answer.processes);
-    const last = answer.processes.at(-1);
-    if (!answer.truncated || !last || last.pid <= afterPid) break;
-    afterPid = last.pid;
-  }
-  if (processes.length > 0 && processes.every(({ usage }) => usage === undefined))
-    throw new Failure('failed', `${connection.target.name} does not tell what processes use`);
-  return { at, processes };
+  return { at, processes: await listProcesses(connection, { all, usage: true }) };
 }
 
 /** What each process has used between two looks, the most first. */
 function sharesOf(before: Look, now: Look) {
-  const earlier = new Map(before.processes.map((process) => [process.pid, microsOf(process)]));
+  const earlier = new Map(before.processes.map((process) => [process.pid, cpuMicrosOf(process)]));
   const elapsedMicros = (now.at - before.at) * 1000;
   const shares = now.processes.map((process) => {
     const { pid, tag = null, user = null, usage, config } = process;
-    const used = microsOf(process) - (earlier.get(pid) ?? 0);
+    const used = cpuMicrosOf(process) - (earlier.get(pid) ?? 0);
     return {
       ...{ pid, tag, user },
       cpuPercent: Math.round((Math.max(0, used) / elapsedMicros) * 1000) / 10,
@@ -106,8 +93,4 @@ function sharesOf(before: Look, now: Look) {
     };
   });
   return shares.sort((a, b) => b.cpuPercent - a.cpuPercent || (b.memoryBytes ?? 0) - (a.memoryBytes ?? 0));
-}
-
-function microsOf({ usage }: ProcessInfo): number {
-  return Number((usage?.userMicros ?? 0n) + (usage?.systemMicros ?? 0n));
 }
