@@ -1,8 +1,8 @@
 import type { ProcessInfo } from '../../../gen/process/process_pb.js';
 import { formatBytes, formatSeconds } from '../../output/formats.ts';
+import { orderAsTree } from '../../output/tree.ts';
 import { defineCommand } from '../spec/command.ts';
 import { cpuMicrosOf, listProcesses } from './listing.ts';
-import { treeOf } from './process-tree.ts';
 
 interface PsOptions {
   readonly all?: boolean;
@@ -27,8 +27,8 @@ export const psCommand = defineCommand<PsOptions>({
   async run(call, { all = false, usage = false }) {
     const connection = await call.connection();
     const listed = await listProcesses(connection, { all, usage });
-    const tree = treeOf(listed.map((info) => ({ info, pid: info.pid, parent: info.parent ?? null })));
-    const rows = tree.map(({ process: { info }, depth }) => ({ depth, ...rowOf(info, { all, usage }) }));
+    const tree = orderAsTree(listed);
+    const rows = tree.map(({ process, depth }) => ({ depth, ...rowOf(process, { all, usage }) }));
     const processes = rows.map(({ depth: _, ...row }) => row).sort((one, other) => one.pid - other.pid);
     await call.output.result({ processes }, () =>
       call.output.table(

@@ -1,3 +1,4 @@
+import { orderAsTree } from '../../../output/tree.ts';
 import { commandOf } from '../state/guest-snapshot.ts';
 import type { ProcessMessage } from '../wire/messages.ts';
 
@@ -30,25 +31,7 @@ export function treeOf(
         .includes(wanted);
     return processes.filter(matches).map((process) => rowOf(process, 0));
   }
-  const children = Map.groupBy(processes, ({ parent = 0 }) => parent);
-  const pids = new Set(processes.map(({ pid }) => pid));
-  const rows: TreeRow[] = [];
-  // With a stack of its own: a guest may make a chain of processes that is deeper than the one of calls.
-  const stack = processes
-    .filter(({ pid, parent = 0 }) => !pids.has(parent) || parent === pid)
-    .map((process) => ({ process, depth: 0 }))
-    .reverse();
-  const seen = new Set<number>();
-  for (let next = stack.pop(); next; next = stack.pop()) {
-    const { process, depth } = next;
-    // What a daemon says may be no tree.
-    if (seen.has(process.pid)) continue;
-    seen.add(process.pid);
-    rows.push(rowOf(process, depth));
-    for (const child of (children.get(process.pid) ?? []).toReversed())
-      stack.push({ process: child, depth: depth + 1 });
-  }
-  return rows;
+  return orderAsTree(processes).map(({ process, depth }) => rowOf(process, depth));
 }
 
 /** Computes the share of a CPU from two sums of CPU time. */

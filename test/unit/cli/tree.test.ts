@@ -1,21 +1,14 @@
 import { expect, test } from 'vitest';
-import { treeOf } from '../../../src/cli/commands/process/process-tree.ts';
+import { orderAsTree } from '../../../src/cli/output/tree.ts';
 
-const placesOf = (processes: readonly (readonly [pid: number, parent: number | null])[]) =>
-  treeOf(processes.map(([pid, parent]) => ({ pid, parent }))).map(({ process, depth }) => [
+const placesOf = (processes: readonly (readonly [pid: number, parent?: number])[]) =>
+  orderAsTree(processes.map(([pid, parent]) => ({ pid, parent }))).map(({ process, depth }) => [
     process.pid,
     depth,
   ]);
 
 test('each process comes behind its parent', () => {
-  const processes = [
-    [9, 5],
-    [5, 1],
-    [1, 0],
-    [7, 1],
-    [6, null],
-    [8, 5],
-  ] as const;
+  const processes = [[9, 5], [5, 1], [1, 0], [7, 1], [6], [8, 5]] as const;
   expect(placesOf(processes)).toEqual([
     [1, 0],
     [5, 1],
@@ -26,7 +19,7 @@ test('each process comes behind its parent', () => {
   ]);
 });
 
-test('a daemon that tells a circle, or a process twice, does not hide any', () => {
+test('processes of a circle are shown, and each pid once', () => {
   const processes = [
     [1, 2],
     [2, 1],
@@ -37,7 +30,6 @@ test('a daemon that tells a circle, or a process twice, does not hide any', () =
   expect(placesOf(processes)).toEqual([
     [1, 0],
     [2, 1],
-    [4, 2],
     [4, 2],
     [3, 0],
   ]);
