@@ -1,4 +1,4 @@
-import { chownSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { chownSync, existsSync, lstatSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Backend, Made } from './backend.ts';
 import { SandboxCgroup } from './cgroup.ts';
@@ -90,8 +90,7 @@ export class Containers implements Backend {
     const home = homeOf(this.#settings, id);
     await this.#cgroupOf(id).remove();
     if (existsSync(join(directory, 'crun', id))) this.#crun('delete', '--force', id);
-    if (readFileSync('/proc/self/mounts', 'utf8').includes(` ${home}/root `))
-      run('umount', ['--lazy', join(home, 'root')]);
+    if (isMountedOn(join(home, 'root'))) run('umount', ['--lazy', join(home, 'root')]);
     removeTree(home);
     const place = findPlace(directory, id);
     if (place) freePlace(directory, place);
@@ -109,4 +108,9 @@ export class Containers implements Backend {
   #crun(command: string, ...args: readonly string[]): void {
     run('crun', [...this.#common, command, ...args]);
   }
+}
+
+/** Whether a file system is mounted there. The list of mounts has other paths where symbolic links lead to them. */
+function isMountedOn(path: string): boolean {
+  return existsSync(path) && lstatSync(path).dev !== lstatSync(join(path, '..')).dev;
 }

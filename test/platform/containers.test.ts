@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process';
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { chmodSync, existsSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
 import { request } from 'node:http';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -9,6 +9,7 @@ import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import type { Platform } from '../../examples/platform/platform.ts';
 import { reasonAgainst } from '../support/machine/machine.ts';
 import { needs } from '../support/machine/needs.ts';
+import { scratch } from '../support/machine/scratch.ts';
 import { startTestPlatform, testPlace } from '../support/programs/platform.ts';
 import { rejection } from '../support/programs/sandbox.ts';
 import { runTour } from '../support/programs/tour.ts';
@@ -110,6 +111,21 @@ test('a sandbox is removed however it has left its files', { timeout: 120_000 },
   await sandbox.commands.run('python3 nest.py; mkdir locked; touch locked/file; chmod 0 locked');
   expect(await sandbox.kill()).toBe(true);
   expect(existsSync(join(platform.directory, 'sandboxes', sandbox.sandboxId))).toBe(false);
+});
+
+test('its files may be behind a symbolic link', { timeout: 120_000 }, async () => {
+  needs('containers');
+  const place = scratch();
+  // Users of containers need a way to their files.
+  chmodSync(place, 0o755);
+  const directory = join(place, 'link');
+  symlinkSync(testPlace().directory, directory);
+  await using linked = await startTestPlatform(() => {}, { directory });
+  const to = { apiKey: linked.key, apiUrl: linked.url, sandboxUrl: linked.url };
+  const sandbox = await Sandbox.create(to);
+  expect(await shell(sandbox, 'echo here')).toBe('here');
+  expect(await sandbox.kill()).toBe(true);
+  expect(readdirSync(join(linked.directory, 'sandboxes'))).toEqual([]);
 });
 
 test('a sandbox whose time is up is removed', { timeout: 120_000 }, async () => {
