@@ -19,7 +19,7 @@ import { pagesOf } from './pages.ts';
  * self-contained: it has the program in one file, the code that V8 compiles for it, the pinned Node under the program's name, the
  * licenses of its parts, manual pages, completions for shells, and for the daemon the addon, where the program looks for it, with the
  * dynamic loader and the libraries of this machine's Debian. The directories are in the root of the sources, or in the one that
- * --out=DIRECTORY names. With --reproducible, two builds of one commit are the same bytes. See docs/decisions/002-image.md.
+ * --out=DIRECTORY names. Two builds of one commit are the same bytes. See docs/decisions/002-image.md.
  */
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
@@ -27,7 +27,6 @@ const { values, positionals: wanted } = parseArgs({
   options: {
     arch: { type: 'string', default: process.arch },
     out: { type: 'string', default: ROOT },
-    reproducible: { type: 'boolean', default: false },
   },
   allowPositionals: true,
 });
@@ -173,7 +172,7 @@ async function build(image: Image): Promise<void> {
   const node = join(target.node, 'bin/node');
   const linked = [node, ...binaries.map(([source]) => join(target.root, source))];
   const libraries: Library[] = hasLibraries ? librariesOf(linked, target.compiler) : [];
-  put(join(dist, 'LICENSES'), licencesOf([...packages].sort(), licencesOfLibraries(libraries)));
+  put(join(dist, 'LICENSES'), licencesOf(packages, licencesOfLibraries(libraries)));
   for (const [source, destination] of [...copies, ['LICENSE', 'LICENSE'] as const])
     copy(join(ROOT, source), join(dist, destination));
   for (const [destination, text] of pagesOf(name)) put(join(dist, destination), text);
@@ -186,8 +185,7 @@ async function build(image: Image): Promise<void> {
   const scratch = join(dist, 'run');
   const run = firstRun(scratch);
   const loader = join(ROOT, 'systemd/image/loader.cjs');
-  const { reproducible } = values;
-  await writeCodeCache(dist, name, loader, { ...run, env: { ...target.env, ...run.env } }, { reproducible });
+  await writeCodeCache(dist, name, loader, { ...run, env: { ...target.env, ...run.env } });
   rmSync(scratch, { recursive: true, force: true });
 }
 

@@ -1,9 +1,9 @@
 import { spawn } from 'node:child_process';
-import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { copyFileSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { setTimeout as delay } from 'node:timers/promises';
 
 /** How a built program is run once. */
 export interface FirstRun {
@@ -13,55 +13,59 @@ export interface FirstRun {
   readonly calls: readonly string[];
 }
 
-/** This is appended to the loader for that run. */
+/**
+ * Flags of that run, with which the code does not depend on the moment. The seed orders V8's tables. Sparkplug writes what it has estimated
+ * into the objects that are kept, when it finds time to. Collections of garbage replace strings, whose kinds V8 notes in the code, so there are
+ * none: the heap is large from the beginning.
+ */
+const FLAGS = [
+  ...['--predictable', '--random-seed=1', '--no-sparkplug'],
+  ...['--min-semi-space-size=64', '--max-semi-space-size=64', '--initial-heap-size=1024'],
+];
+/** V8 accepts code that was kept under the flags of the launcher; it ignores the first two of those above. */
+const DEFAULTS = ['--sparkplug', '--min-semi-space-size=0', '--initial-heap-size=0'];
+/** The timers of a start have passed by then, however slow the machine is: what they call is in the code. */
+const TIMERS_MS = 1500;
+
+/** This is appended to the loader for that run. The first value of an option is the launcher's. */
 const KEEP_CODE = `
-process.on('exit', () => require('node:fs').writeFileSync(\`\${path}.code\`, exports.script.createCachedData()));
+process.on('exit', () => {
+  const own = process.execArgv.filter((flag) => flag.startsWith('--max-semi-space-size=')).slice(0, 1);
+  for (const flag of [...${JSON.stringify(DEFAULTS)}, ...own]) require('node:v8').setFlagsFromString(flag);
+  require('node:fs').writeFileSync(\`\${path}.code\`, exports.script.createCachedData());
+});
 `;
 
-/** V8's tables have the same order in each run with this flag, which is none of those that its code depends on. */
-const SEEDED = ' --random-seed=1 --disable-sigusr1 ';
-/** Of four runs, about one leaves the padding clear. */
-const MOST_RUNS = 60;
-
-export interface CodeCacheOptions {
-  /**
-   * Whether two builds must have the same code. V8 does not clear the padding of its objects, so the code of a run differs where
-   * memory was used before; the first code that comes twice has none of that.
-   */
-  readonly reproducible: boolean;
-}
-
 /**
- * Puts the loader beside the program `name` in `dist`, runs the program once on loopback, or several times, and keeps the code that V8
- * has compiled by the end. The program's launcher runs it, because V8 accepts only code that was compiled with the same flags. Throws
- * when the program does not run, or when no code comes twice.
+ * Puts the loader beside the program `name` in `dist`, runs the program once on loopback, and keeps the code that V8 has compiled by the
+ * end. Two runs keep the same bytes, wherever `dist` is. The program's launcher runs it, because V8 accepts only code that was compiled
+ * with the same flags. Throws when the program does not run.
  */
 export async function writeCodeCache(
   dist: string,
   name: string,
   loader: string,
   run: FirstRun,
-  { reproducible }: CodeCacheOptions,
 ): Promise<void> {
   const own = join(dist, 'lib', `${name}.cjs`);
-  const code = join(dist, 'lib', `${name}.code`);
   const launcher = join(dist, 'bin', name);
-  const seeded = join(dist, 'bin', `${name}.seeded`);
-  writeFileSync(own, readFileSync(loader, 'utf8') + KEEP_CODE);
-  writeFileSync(seeded, readFileSync(launcher, 'utf8').replace(' --disable-sigusr1 ', SEEDED), {
-    mode: 0o755,
-  });
-  const seen = new Set<string>();
-  for (let runs = 1; ; runs += 1) {
-    writeFileSync(code, '');
-    await runOnce(seeded, run);
-    const digest = createHash('sha256').update(readFileSync(code)).digest('hex');
-    if (!reproducible || seen.has(digest)) break;
-    if (runs === MOST_RUNS) throw new Error(`${runs} runs of '${name}' had as many different codes`);
-    seen.add(digest);
-  }
-  rmSync(seeded);
+  const first = `${launcher}.first`;
+  // The code contains the path of its text, and gets that of the loader when it is loaded.
+  // biome-ignore lint/suspicious/noTemplateCurlyInString: it is a part of the loader.
+  const text = replaced(readFileSync(loader, 'utf8'), 'filename: `${path}.js`', `filename: '/${name}.js'`);
+  writeFileSync(own, text + KEEP_CODE);
+  writeFileSync(join(dist, 'lib', `${name}.code`), '');
+  const program = ` "$lib/${name}.cjs"`;
+  const command = replaced(readFileSync(launcher, 'utf8'), program, ` ${FLAGS.join(' ')}${program}`);
+  writeFileSync(first, command, { mode: 0o755 });
+  await runOnce(first, run);
+  rmSync(first);
   copyFileSync(loader, own);
+}
+
+function replaced(text: string, part: string, by: string): string {
+  if (!text.includes(part)) throw new Error(`'${part}' is missing in:\n${text}`);
+  return text.replace(part, () => by);
 }
 
 async function runOnce(program: string, { settings, env = {}, calls }: FirstRun): Promise<void> {
@@ -69,6 +73,7 @@ async function runOnce(program: string, { settings, env = {}, calls }: FirstRun)
   const ended = once(running, 'close');
   try {
     const port = await listeningPort(createInterface({ input: running.stdout }));
+    await delay(TIMERS_MS);
     for (const call of calls) {
       const [method = '', path = ''] = call.split(' ');
       const body = method === 'POST' ? { body: '{}', headers: { 'content-type': 'application/json' } } : {};

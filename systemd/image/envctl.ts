@@ -25,7 +25,7 @@ export async function buildEnvctl(root: string, out: string, description: string
   put(join(dist, 'lib/program.cjs'), code);
   put(join(dist, 'package.json'), description);
   const ofPage = await buildPage(root, join(dist, 'share/console'));
-  put(join(dist, 'LICENSES'), licencesOf([...new Set([...packages, ...ofPage])].sort()));
+  put(join(dist, 'LICENSES'), licencesOf([...packages, ...ofPage]));
   for (const [source, destination] of [
     ['systemd/image/envctl.cjs', 'lib/envctl.cjs'],
     ['systemd/image/envctl.sh', 'bin/envctl'],

@@ -2,11 +2,11 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 /**
- * Returns the name, version and license text of each package, which must accompany a copy of it. `others` are such texts of what is
- * in no directory.
+ * Returns the name, version and license text of each package, which must accompany a copy of it, in the order of the names. `others`
+ * are such texts of what is in no directory.
  */
-export function licencesOf(directories: readonly string[], others: readonly string[] = []): string {
-  return [...directories.map(licenceOf), ...others].join(`\n${'='.repeat(80)}\n\n`);
+export function licencesOf(directories: Iterable<string>, others: readonly string[] = []): string {
+  return [...Array.from(new Set(directories), licenceOf).sort(), ...others].join(`\n${'='.repeat(80)}\n\n`);
 }
 
 function licenceOf(directory: string): string {

@@ -7,7 +7,7 @@ import type { Packaged } from './programs.ts';
 import type { Release } from './release.ts';
 import { compressed, settingsOf, stagePackage } from './stage.ts';
 import { runTool } from './tool.ts';
-import { filesBelow, normalizeTree, putFile } from './tree.ts';
+import { filesBelow, installedKib, normalizeTree, putFile } from './tree.ts';
 
 /** Whoever releases packages of his own puts his address here, and into debian/changelog. */
 const MAINTAINER = 'envd maintainers <envd@localhost.localdomain>';
@@ -62,7 +62,7 @@ function stageControl({ names }: Release, packaged: Packaged, version: string, r
   const control = join(root, 'DEBIAN');
   const installed = filesBelow(root);
   const sums = installed.filter((file) => !file.startsWith('etc/')).flatMap((file) => sumOf(root, file));
-  const size = Number(runTool('du', ['-sk', '--apparent-size', root]).split('\t')[0]);
+  const size = installedKib(root);
   mkdirSync(control);
   const fields = [
     `Package: ${name}`,

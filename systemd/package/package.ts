@@ -62,7 +62,7 @@ try {
 }
 
 function build(out: string): string {
-  runTool(process.execPath, [BUILD, 'daemon', 'gateway', '--reproducible', `--arch=${arch}`, `--out=${out}`]);
+  runTool(process.execPath, [BUILD, 'daemon', 'gateway', `--arch=${arch}`, `--out=${out}`]);
   return out;
 }
 

@@ -1,4 +1,4 @@
-import { chmodSync, lutimesSync, mkdirSync, readdirSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, lstatSync, lutimesSync, mkdirSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
 /**
@@ -27,6 +27,17 @@ export function filesBelow(directory: string): string[] {
   const entries = readdirSync(directory, { recursive: true, withFileTypes: true });
   const files = entries.filter((entry) => !entry.isDirectory());
   return files.map((entry) => join(entry.parentPath, entry.name).slice(directory.length + 1)).sort();
+}
+
+/**
+ * Returns the size of everything below a directory in KiB, as dpkg-gencontrol(1) has it for Installed-Size: files are rounded up to a
+ * KiB, and directories are one. What a directory takes differs between file systems.
+ */
+export function installedKib(directory: string): number {
+  const sizes = readdirSync(directory, { recursive: true, withFileTypes: true }).map((entry) =>
+    entry.isDirectory() ? 1 : Math.ceil(lstatSync(join(entry.parentPath, entry.name)).size / 1024),
+  );
+  return sizes.reduce((sum, size) => sum + size, 0);
 }
 
 /** Writes a file, whose directories are made. */

@@ -17,7 +17,7 @@ import { afterAll, beforeAll, expect, inject, test } from 'vitest';
 import { commandsOf } from '../support/code/documents.ts';
 import { needs } from '../support/machine/needs.ts';
 import { scratch } from '../support/machine/scratch.ts';
-import { artefact, makePackages } from '../support/package/made.ts';
+import { artefact, makePackagesElsewhere } from '../support/package/made.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const CHECK = commandsOf('docs/packages.md', 'minisign -V -p envd.pub -m SHA256SUMS');
@@ -44,18 +44,19 @@ test('all artefacts are made, and named by version and architecture', () => {
   );
 });
 
-/** A second build, whose sums are signed by a key of its own. */
+/** A second build, at another place, whose sums are signed by a key of its own. */
+const elsewhere = mkdtempSync(join(tmpdir(), 'envd-elsewhere-'));
 const again = mkdtempSync(join(tmpdir(), 'envd-again-'));
 const keys = mkdtempSync(join(tmpdir(), 'envd-keys-'));
 beforeAll(() => {
   run('minisign', '-G', '-W', '-f', '-p', join(keys, 'envd.pub'), '-s', join(keys, 'envd.key'));
-  makePackages(again, [`--key=${join(keys, 'envd.key')}`]);
+  makePackagesElsewhere(elsewhere, again, [`--key=${join(keys, 'envd.key')}`]);
 });
 afterAll(() => {
-  for (const directory of [again, keys]) rmSync(directory, { recursive: true });
+  for (const directory of [elsewhere, again, keys]) rmSync(directory, { recursive: true });
 });
 
-test('a second build makes the same bytes', () => {
+test('a second build at another place makes the same bytes', () => {
   needs('diffoscope');
   const names = readdirSync(artefacts);
   const different = names.filter((name) => !read(artefacts, name).equals(read(again, name)));
