@@ -39,7 +39,9 @@ function fuzzUsers(data: Buffer): void {
   for (const name of ['u', '', '__proto__', passwd.toString('utf8').split(':', 1)[0] ?? '']) {
     const user = unlessRefused(() => users.lookup(name));
     if (!user) continue;
-    assert(user.name === name && name !== '' && user.home !== '' && user.shell !== '');
+    // A number is the user with this uid, whatever its name is.
+    assert((user.name === name || /^\d+(:\d+)?$/.test(name)) && name !== '');
+    assert(user.name !== '' && user.home !== '' && user.shell !== '');
     assert(isId(user.uid) && user.groups[0] === user.gid && user.groups.every(isId));
     assert.equal(new Set(user.groups).size, user.groups.length);
   }
