@@ -24,7 +24,8 @@ beforeEach(() => needs('root', 'curl'));
 const DEFINITIONS = `
 set -eu
 json() { curl -sSf "$ENVD/$1" -H "$AUTH" -H 'Content-Type: application/json' -d "$2"; }
-lines() { curl -sSfN "$ENVD/$1" -H "$AUTH" -H 'Content-Type: application/json' -H 'Accept: application/x-ndjson' -d "$2"; }
+# It is curl itself that runs in the background.
+lines() { exec curl -sSfN "$ENVD/$1" -H "$AUTH" -H 'Content-Type: application/json' -H 'Accept: application/x-ndjson' -d "$2"; }
 post() { file=$1; shift; curl -sSf -X POST "$ENVD/files?path=$DIR/$file" -H "$AUTH" -H 'Content-Type: application/octet-stream' "$@"; }
 `;
 

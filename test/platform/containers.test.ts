@@ -7,6 +7,7 @@ import { fileURLToPath } from 'node:url';
 import { CommandExitError, Sandbox } from 'e2b';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import type { Platform } from '../../examples/platform/platform.ts';
+import { findCgroupMount } from '../../src/daemon/linux/cgroups/cgroup-mounts.ts';
 import { reasonAgainst } from '../support/machine/machine.ts';
 import { needs } from '../support/machine/needs.ts';
 import { scratch } from '../support/machine/scratch.ts';
@@ -55,6 +56,14 @@ function processesOf(id: string): string[] {
   });
 }
 
+/** The file cgroup.events of a sandbox: its daemon has frozen its clients' processes in cgroups below. */
+function eventsOf(id: string): string {
+  const path = readFileSync(`/proc/${processesOf(id)[0]}/cgroup`, 'utf8').match(
+    new RegExp(`^0::(.*/${id})`, 'm'),
+  );
+  return readFileSync(join(findCgroupMount() ?? '', path?.[1] ?? '', 'cgroup.events'), 'utf8');
+}
+
 test("the published client's first example", { timeout: 120_000 }, async () => {
   needs('containers');
   const sandbox = await Sandbox.create('base', {
@@ -94,6 +103,7 @@ test('a paused sandbox stands still, and goes on with its memory', { timeout: 12
   );
   await until('it goes on', () => count() !== first);
   expect(await Sandbox.pause(id, options())).toBe(true);
+  expect(eventsOf(id)).toContain('frozen 1');
   const paused = count();
   // Time itself is tested: ten turns of the loop.
   await new Promise((resolve) => setTimeout(resolve, 200));
@@ -188,7 +198,16 @@ test('root in a sandbox is nobody on this machine', { timeout: 120_000 }, async 
   );
   const home = join(platform.directory, 'sandboxes', sandbox.sandboxId);
   expect(readdirSync(join(home, 'upper/tmp')).length).toBeGreaterThan(0);
+  // unshare(2) is refused, and clone(2) with CLONE_NEWUSER makes one, too.
+  await sandbox.files.write(
+    'clone.py',
+    'import ctypes, os\n' +
+      'number = {"x86_64": 56, "aarch64": 220}[os.uname().machine]\n' +
+      'pid = ctypes.CDLL(None).syscall(number, 0x10000000 | 17, 0, 0, 0, 0)\n' +
+      'os._exit(0 if pid >= 0 else 1)\n',
+  );
   const refused = [
+    'python3 /home/user/clone.py',
     'mount -t tmpfs none /mnt',
     'unshare --user true',
     'unshare --mount true',
