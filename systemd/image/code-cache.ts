@@ -69,7 +69,9 @@ function replaced(text: string, part: string, by: string): string {
 }
 
 async function runOnce(program: string, { settings, env = {}, calls }: FirstRun): Promise<void> {
-  const running = spawn(program, settings, { stdio: ['ignore', 'pipe', 'inherit'], env });
+  // Node loads other modules of its own for other kinds of streams, and V8 numbers functions in the order in which they are made.
+  const running = spawn(program, settings, { stdio: ['ignore', 'pipe', 'pipe'], env });
+  running.stderr.pipe(process.stderr);
   const ended = once(running, 'close');
   try {
     const port = await listeningPort(createInterface({ input: running.stdout }));
