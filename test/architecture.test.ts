@@ -262,6 +262,8 @@ describe('undocumented API', () => {
     ...[/(?<!override |this\.)\b_(read|write|writev|transform|flush|destroy|construct|final)\b(?=\s*[=(])/],
     ...[/process\.(binding|_\w+)/, /setFlagsFromString/, /internalBinding/, /getOwnPropertySymbols/],
   ];
+  /** The build alone: V8 takes only code that was kept under the flags of a launcher. */
+  const BUILD = ['systemd/image/code-cache.ts: setFlagsFromString'];
   const sources = globSync('{src,systemd}/**/*.{ts,tsx,cjs,mjs,js}', { cwd: TOP }).filter(
     (file) => !file.startsWith('src/gen/'),
   );
@@ -285,7 +287,7 @@ describe('undocumented API', () => {
     const found = sources.flatMap((file) =>
       privateIn(codeOf(readFileSync(join(TOP, file), 'utf8'))).map((name) => `${file}: ${name}`),
     );
-    expect(found).toEqual([]);
+    expect(found).toEqual(BUILD);
   });
 
   test('types are overridden only where this list says why', () => {

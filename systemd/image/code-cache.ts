@@ -27,18 +27,25 @@ const DEFAULTS = ['--sparkplug', '--min-semi-space-size=0', '--initial-heap-size
 /** The timers of a start have passed by then, however slow the machine is: what they call is in the code. */
 const TIMERS_MS = 1500;
 
-/** This is appended to the loader for that run. The first value of an option is the launcher's. */
+/** What follows an answer, such as the writing of a log line, has ended by then. */
+const QUIET_MS = 250;
+
+/**
+ * This is appended to the loader for that run. It ends the program before that stops by itself, because lines of a log may overtake each
+ * other then. The first value of an option is the launcher's.
+ */
 const KEEP_CODE = `
-process.on('exit', () => {
+process.prependOnceListener('SIGTERM', () => {
   const own = process.execArgv.filter((flag) => flag.startsWith('--max-semi-space-size=')).slice(0, 1);
   for (const flag of [...${JSON.stringify(DEFAULTS)}, ...own]) require('node:v8').setFlagsFromString(flag);
   require('node:fs').writeFileSync(\`\${path}.code\`, exports.script.createCachedData());
+  process.exit();
 });
 `;
 
 /**
- * Puts the loader beside the program `name` in `dist`, runs the program once on loopback, and keeps the code that V8 has compiled by the
- * end. Two runs keep the same bytes, wherever `dist` is. The program's launcher runs it, because V8 accepts only code that was compiled
+ * Puts the loader beside the program `name` in `dist`, runs the program once on loopback, and keeps the code that V8 has compiled by
+ * then. Two runs keep the same bytes, wherever `dist` is. The program's launcher runs it, because V8 accepts only code that was compiled
  * with the same flags. Throws when the program does not run.
  */
 export async function writeCodeCache(
@@ -69,7 +76,9 @@ function replaced(text: string, part: string, by: string): string {
 }
 
 async function runOnce(program: string, { settings, env = {}, calls }: FirstRun): Promise<void> {
-  const running = spawn(program, settings, { stdio: ['ignore', 'pipe', 'inherit'], env });
+  // Node loads other modules of its own for other kinds of streams, and V8 numbers functions in the order in which they are made.
+  const running = spawn(program, settings, { stdio: ['ignore', 'pipe', 'pipe'], env });
+  running.stderr.pipe(process.stderr);
   const ended = once(running, 'close');
   try {
     const port = await listeningPort(createInterface({ input: running.stdout }));
@@ -78,6 +87,7 @@ async function runOnce(program: string, { settings, env = {}, calls }: FirstRun)
       const [method = '', path = ''] = call.split(' ');
       const body = method === 'POST' ? { body: '{}', headers: { 'content-type': 'application/json' } } : {};
       await fetch(`http://127.0.0.1:${port}${path}`, { method, ...body });
+      await delay(QUIET_MS);
     }
   } finally {
     running.kill();

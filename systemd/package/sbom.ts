@@ -41,7 +41,12 @@ export function makeSbom(release: Release, root: string, licences: string): void
       .filter(({ ref }) => !left.has(ref))
       .map(({ ref, dependsOn = [] }) => ({ ref, dependsOn: dependsOn.filter((on) => !left.has(on)).sort() }))
       .sort((a, b) => compare(a.ref, b.ref)),
-    metadata: { ...bill.metadata, timestamp: new Date(epoch * 1000).toISOString() },
+    metadata: {
+      ...bill.metadata,
+      timestamp: new Date(epoch * 1000).toISOString(),
+      // npm takes the name of the directory.
+      component: { ...bill.metadata.component, name: 'envd' },
+    },
     serialNumber: undefined,
   };
   const serialNumber = `urn:uuid:${uuidOf(JSON.stringify(content))}`;
