@@ -260,16 +260,10 @@ describe('sync', () => {
     const there = join(remote, 'watched');
     const running = startEnvctl(daemon.url, ['sync', '--watch', '--json', tree, `:${there}`]);
     await until('the first time', () => existsSync(join(there, 'run.sh')));
-    // The watch begins some time after the first transfer: a change before it is made again.
-    const news = await until(
-      'the change has arrived',
-      () => {
-        const arrived = existsSync(join(there, 'later')) ? readFileSync(join(there, 'later'), 'utf8') : '';
-        if (arrived === '') writeFileSync(join(tree, 'later'), 'news');
-        return arrived;
-      },
-      (text) => text !== '',
-    );
+    writeFileSync(join(tree, 'later'), 'news');
+    const arrived = () =>
+      existsSync(join(there, 'later')) ? readFileSync(join(there, 'later'), 'utf8') : '';
+    const news = await until('the change has arrived', arrived, (text) => text !== '');
     expect(news).toBe('news');
     running.child.kill('SIGINT');
     await running.result;

@@ -2,10 +2,13 @@ import { spawn } from 'node:child_process';
 import process from 'node:process';
 import { onTestFinished } from 'vitest';
 
-/** A process that runs this Python program until the test has finished; resolves at its first line of output. */
-export async function holder(program: string): Promise<{ pid: number; release: () => Promise<void> }> {
+/** A process that runs this Python program until the test has finished; resolves at its first line of output. Throws if it ends before. */
+export async function holder(
+  program: string,
+  args: readonly string[] = [],
+): Promise<{ pid: number; release: () => Promise<void> }> {
   const script = `import fcntl, os, signal, sys, threading, time\n${program}`;
-  const child = spawn('python3', ['-u', '-c', script], {
+  const child = spawn('python3', ['-u', '-c', script, ...args], {
     stdio: ['ignore', 'pipe', 'inherit'],
     env: { ...process.env, PYTHONUNBUFFERED: '1' },
   });
@@ -17,6 +20,9 @@ export async function holder(program: string): Promise<{ pid: number; release: (
     await gone;
   };
   onTestFinished(release);
-  await Promise.race([promise, gone]);
+  const ended = gone.then(() => {
+    throw new Error(`the process has ended with ${child.exitCode ?? child.signalCode} before its first line`);
+  });
+  await Promise.race([promise, ended]);
   return { pid: child.pid ?? 0, release };
 }

@@ -49,9 +49,8 @@ export const syncCommand = defineCommand<SyncOptions>({
     const root = await from.root();
     if (root?.kind !== 'directory') throw new Failure('not_found', `${from.label} is not a directory`);
     const once = async () => synchronize(call, from, await trees.at(destination), options);
-    await once();
-    if (!options.watch) return 0;
-    for await (const _ of changesOf(call, source)) await once();
+    if (options.watch) for await (const _ of changesOf(call, source)) await once();
+    else await once();
     return 0;
   },
 });
@@ -100,12 +99,15 @@ async function tellPlan(
   });
 }
 
-/** Yields after changes of the source, once for all that come within `COLLECT_MS`. */
+/** Yields when the source is watched, and then after changes of it, once for all that come within `COLLECT_MS`. */
 async function* changesOf(call: Call, place: FilePlace): AsyncGenerator<void> {
   const changes = new Changes();
   const collect = async () => {
-    if (place.side === 'local') for await (const _ of watch(place.path, { recursive: true })) changes.add();
-    else {
+    if (place.side === 'local') {
+      // The watch begins in this turn, and the first transfer in a later one, so that no change is between them.
+      changes.add();
+      for await (const _ of watch(place.path, { recursive: true })) changes.add();
+    } else {
       const connection = await (place.context === null
         ? call.connection()
         : call.connectionTo(place.context));
