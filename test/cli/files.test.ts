@@ -5,12 +5,14 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  rmSync,
   statSync,
   symlinkSync,
   utimesSync,
   writeFileSync,
 } from 'node:fs';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { scratch } from '../support/machine/scratch.ts';
 import { startDaemon, type TestDaemon } from '../support/programs/daemon.ts';
@@ -268,6 +270,26 @@ describe('sync', () => {
     running.child.kill('SIGINT');
     await running.result;
   });
+});
+
+test('sync --watch goes on when files vanish and shrink while it transfers them', async () => {
+  const tree = join(makeTree(), 'busy');
+  mkdirSync(tree);
+  const there = join(remote, 'busy');
+  const at = (index: number) => join(tree, `${index % 50}`);
+  for (let index = 0; index < 50; index++) writeFileSync(at(index), Buffer.alloc(100_000));
+  const running = startEnvctl(daemon.url, ['sync', '--watch', '--json', tree, `:${there}`]);
+  for (let round = 0; round < 500; round++) {
+    rmSync(at(round), { force: true });
+    writeFileSync(at(round * 7), Buffer.alloc(100_000));
+    writeFileSync(at(round * 3), '');
+    await sleep(4);
+  }
+  writeFileSync(join(tree, 'last'), 'news');
+  await until('the last change has arrived', () => existsSync(join(there, 'last')));
+  expect(readFileSync(join(there, 'last'), 'utf8')).toBe('news');
+  running.child.kill('SIGINT');
+  await running.result;
 });
 
 test('watch prints a line per event, and runs a command with the name in a variable', async () => {

@@ -1,4 +1,6 @@
 import { watch } from 'node:fs/promises';
+import { setTimeout as delay } from 'node:timers/promises';
+import { failureOf } from '../../connection/failures.ts';
 import { Failure, usageError } from '../../output/failure.ts';
 import { Progress } from '../../output/progress.ts';
 import { Copier, type CopyResult } from '../../transfer/copy.ts';
@@ -12,6 +14,10 @@ import { copyOptions, PARALLEL_OPTION, PLACES, RESULT_SHAPE, Trees, tellTotal } 
 
 /** Changes are collected for this time before they are transferred, in milliseconds. */
 const COLLECT_MS = 200;
+
+/** With --watch, a transfer that fails is tried again after this time, in milliseconds, and so often. */
+const RETRY_MS = 1000;
+const MOST_RETRIES = 10;
 
 interface SyncOptions {
   readonly delete?: boolean;
@@ -49,11 +55,26 @@ export const syncCommand = defineCommand<SyncOptions>({
     const root = await from.root();
     if (root?.kind !== 'directory') throw new Failure('not_found', `${from.label} is not a directory`);
     const once = async () => synchronize(call, from, await trees.at(destination), options);
-    if (options.watch) for await (const _ of changesOf(call, source)) await once();
+    if (options.watch) for await (const _ of changesOf(call, source)) await retried(call, once);
     else await once();
     return 0;
   },
 });
+
+/** Tries again after an error: what is watched changes, and files vanish while they are transferred. */
+async function retried({ output }: Call, once: () => Promise<void>): Promise<void> {
+  for (let failures = 0; ; failures++) {
+    try {
+      return await once();
+    } catch (error) {
+      const failure = failureOf(error, 'the daemon');
+      if (failure.reason !== 'failed' && failure.reason !== 'not_found') throw failure;
+      if (failures === MOST_RETRIES) throw failure;
+      output.warn(`${failure.message}; it is tried again`);
+    }
+    await delay(RETRY_MS);
+  }
+}
 
 async function synchronize(
   call: Call,
