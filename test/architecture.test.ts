@@ -262,7 +262,10 @@ describe('undocumented API', () => {
     ...[/(?<!override |this\.)\b_(read|write|writev|transform|flush|destroy|construct|final)\b(?=\s*[=(])/],
     ...[/process\.(binding|_\w+)/, /setFlagsFromString/, /internalBinding/, /getOwnPropertySymbols/],
   ];
-  /** The build alone: V8 takes only code that was kept under the flags of a launcher. */
+  /**
+   * The build alone sets flags of V8, in the run whose code it keeps: V8 accepts code only under the flags that were set when it was kept,
+   * and that run needs others. No program that ships has this line.
+   */
   const BUILD = ['systemd/image/code-cache.ts: setFlagsFromString'];
   const sources = globSync('{src,systemd}/**/*.{ts,tsx,cjs,mjs,js}', { cwd: TOP }).filter(
     (file) => !file.startsWith('src/gen/'),

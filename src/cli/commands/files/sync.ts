@@ -15,8 +15,9 @@ import { copyOptions, PARALLEL_OPTION, PLACES, RESULT_SHAPE, Trees, tellTotal } 
 /** Changes are collected for this time before they are transferred, in milliseconds. */
 const COLLECT_MS = 200;
 
-/** With --watch, a transfer that fails is tried again after this time, in milliseconds, and so often. */
+/** With --watch, a transfer that fails is tried again after this time, in milliseconds. */
 const RETRY_MS = 1000;
+/** After so many failures in a row, the command ends with the last one. */
 const MOST_RETRIES = 10;
 
 interface SyncOptions {
