@@ -17,7 +17,7 @@ const COLLECT_MS = 200;
 
 /** With --watch, a transfer that fails is tried again after this time, in milliseconds. */
 const RETRY_MS = 1000;
-/** After so many failures in a row, the command ends with the last one. */
+/** It is tried again so many times in a row; then the command ends with the error. */
 const MOST_RETRIES = 10;
 
 interface SyncOptions {
