@@ -34,7 +34,7 @@ export async function runDaemon(config: Config): Promise<void> {
   // This comes before anything is taken over from an earlier daemon: when it fails, that daemon's processes and records stay.
   const listener = await openListener(config, inherited?.listener ?? null, sockets, logger);
   const daemon = composeDaemon({ ...config, stored: others }, log, listener, inherited);
-  exitWithoutThreads(() => daemon.isHeldUp());
+  exitWithoutThreads(() => daemon.isHeldUp() || log.isStalled);
   protect(logger);
   if (inherited) setChildLimits(inherited.limits);
   warnWithoutRoot(logger);
@@ -56,7 +56,7 @@ export async function runDaemon(config: Config): Promise<void> {
       signals: STOP_SIGNALS,
       stop: (signal) => {
         notify('stopping');
-        return stop(daemon, actionFor(signal), logger);
+        return stop(daemon, actionFor(signal), log);
       },
       waitsFor: () => daemon.stopWaitsFor(),
       beforeForcedExit: (signal) => {
@@ -157,10 +157,12 @@ function actionFor(signal: (typeof STOP_SIGNALS)[number]): 'end' | 'leave' {
   return signal === 'SIGQUIT' ? 'leave' : 'end';
 }
 
-async function stop(daemon: Daemon, processes: 'end' | 'leave', logger: Logger): Promise<void> {
+async function stop(daemon: Daemon, processes: 'end' | 'leave', log: Log): Promise<void> {
   await daemon.stop(processes);
-  logger.info({ processes }, 'stopped');
+  log.logger.info({ processes }, 'stopped');
   await daemon.closeLog();
-  // The pipes of running processes, and calls to file systems that do not answer, would keep the event loop alive.
-  if (processes === 'leave' || daemon.isHeldUp()) process.exit();
+  const isWritten = await log.written();
+  // The pipes of running processes, calls to file systems that do not answer, and a reader of the log that has stalled would keep
+  // the event loop alive.
+  if (processes === 'leave' || daemon.isHeldUp() || !isWritten) process.exit();
 }

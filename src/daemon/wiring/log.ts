@@ -1,5 +1,6 @@
 import process from 'node:process';
 import pino, { type Logger } from 'pino';
+import { within } from '../../base/abort.ts';
 import { messageOf } from '../../base/errors.ts';
 import { HeldOutput } from '../../base/held-output.ts';
 import { listenToDebug } from '../../base/program/debug.ts';
@@ -19,17 +20,37 @@ export interface Log {
   readonly output: HeldOutput;
   /** The lines for the collector; null: there is no collector. */
   readonly queue: LogQueue | null;
+  /** Resolves with true when all lines are written; with false after five seconds, when the reader of the log has stalled. */
+  written(): Promise<boolean>;
+  /** Whether `written` has found that the reader has stalled. */
+  readonly isStalled: boolean;
 }
+
+/** The last lines may take this long, in milliseconds: less than a stop, and more than a busy machine needs. */
+const LAST_LINES_MS = 5000;
 
 /** Opens the log with an output that can be held, and with a queue for the collector if there may be one. */
 export function openLog({ journalStream, logLevel, logCollector, metadataService }: Config): Log {
   const mayBeCollected = logCollector === null ? metadataService !== null : logCollector !== 'off';
   const queue = mayBeCollected ? new LogQueue(UNNAMED_LIMIT_BYTES) : null;
   const standardOutput = openLogOutput();
-  const output = new HeldOutput((lines) => standardOutput.write(lines));
+  let pending: PromiseWithResolvers<boolean> | null = null;
+  let isStalled = false;
+  const output = new HeldOutput((lines) => {
+    pending ??= Promise.withResolvers();
+    standardOutput.write(lines);
+  });
+  standardOutput.on('drain', () => {
+    pending?.resolve(true);
+    pending = null;
+  });
   standardOutput.on('drop', (lines) => output.lose(lines));
-  // This runs before the `exit` listener of the destination, which writes the destination's last lines.
-  process.prependOnceListener('exit', () => output.flush());
+  // This runs before the `exit` listener of the destination, which writes the destination's last lines, and would wait for a
+  // reader that has stalled.
+  process.prependOnceListener('exit', () => {
+    if (isStalled) standardOutput.destroy();
+    else output.flush();
+  });
   const inJournal = isJournal(1, journalStream);
   const write = (line: string) => {
     output.write(inJournal ? withPriority(line) : line);
@@ -39,7 +60,20 @@ export function openLog({ journalStream, logLevel, logCollector, metadataService
   const logger = pino({ level: logLevel, base: null }, { write });
   if (logger.isLevelEnabled('debug'))
     listenToDebug(({ service, what, details }) => logger.debug({ service, ...details }, what));
-  return { logger, output, queue };
+  const written = async () => {
+    output.flush();
+    isStalled = !(await within(LAST_LINES_MS, pending?.promise ?? Promise.resolve(true), () => false));
+    return !isStalled;
+  };
+  return {
+    logger,
+    output,
+    queue,
+    written,
+    get isStalled() {
+      return isStalled;
+    },
+  };
 }
 
 /** Sends the log to the configured collector, or to the one in the metadata. Returns null if there cannot be one. */

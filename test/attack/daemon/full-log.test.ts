@@ -1,6 +1,6 @@
-import { spawn } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { closeSync, openSync, readFileSync } from 'node:fs';
+import { closeSync, constants, openSync, readFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { scratch } from '../../support/machine/scratch.ts';
@@ -67,3 +67,37 @@ test.each([
     expect(await exited).toEqual([0, null]);
   },
 );
+
+test('a log whose reader has stalled: the daemon serves, and stops on a signal', async () => {
+  const directory = scratch();
+  const port = await freePort();
+  const fifo = join(directory, 'log');
+  execFileSync('mkfifo', [fifo]);
+  const unread = openSync(fifo, constants.O_RDWR | constants.O_NONBLOCK);
+  onTestFinished(() => closeSync(unread));
+  const output = openSync(fifo, 'w');
+  const [program, ...leading] = daemonCommand();
+  const child = spawn(program, [...leading, '--host=127.0.0.1', `--port=${port}`, '--no-cgroups'], {
+    env: { PATH: process.env.PATH, TMPDIR: directory },
+    stdio: ['ignore', output, 'inherit'],
+  });
+  closeSync(output);
+  onTestFinished(() => void child.kill('SIGKILL'));
+  const exited = once(child, 'exit');
+  const ask = () =>
+    fetch(`http://127.0.0.1:${port}/health`).then(
+      ({ status }) => status,
+      () => null,
+    );
+  await until('it answers', ask);
+  const fill = (bytes: number) => {
+    while (writeSync(unread, Buffer.alloc(bytes)) > 0);
+  };
+  for (const bytes of [4096, 1]) expect(() => fill(bytes)).toThrow('EAGAIN');
+  for (let call = 0; call < 50; call++) {
+    await fetch(`http://127.0.0.1:${port}/no/such/${call}`).then((response) => response.text());
+  }
+  expect(await ask()).toBe(204);
+  child.kill('SIGTERM');
+  expect(await exited).toEqual([0, null]);
+});
