@@ -11,10 +11,7 @@ import { ANSWER_LIMIT, type Hook, type HookRequest } from './hook.ts';
 const RUN_ONCE = fileURLToPath(new URL('run-once.sh', import.meta.url));
 /** The directory of a run is kept for this time, in ms, because no gateway works on one attempt for longer. */
 const KEPT_MS = 24 * 3600 * 1000;
-/**
- * The directory of a successful run is kept for this time, in ms. Its success is in the record by then, so that no late gateway
- * begins the run again.
- */
+/** The directory of a run whose success is recorded is kept for this time, in ms, for gateways that are late. */
 const DONE_KEPT_MS = 60_000;
 const CLEAN_UP_MS = 3600 * 1000;
 /** An error quotes this much of the output of a failed run, in bytes. */
@@ -70,15 +67,17 @@ export class CommandHook implements Hook {
     const code = await this.#runOnce(directory, request, signal);
     if (code === 0) {
       const answer = request.event === 'create' ? await tail(join(directory, 'output'), ANSWER_LIMIT) : '';
-      setTimeout(
-        () => void rm(directory, { recursive: true, force: true }).catch(() => {}),
-        DONE_KEPT_MS,
-      ).unref();
       // Only the last line is the answer, so that a command may also print what helps its operator.
       return answer.split('\n').at(-1) ?? '';
     }
     const output = await tail(join(directory, 'output'), QUOTED);
     throw new EnvdError('failed_precondition', `the hook failed (${describe(code)}): ${output}`);
+  }
+
+  forget(expiryID: string): void {
+    const directory = join(this.#options.directory, expiryID);
+    const remove = () => void rm(directory, { recursive: true, force: true }).catch(() => {});
+    setTimeout(remove, DONE_KEPT_MS).unref();
   }
 
   /** Returns the exit code, or null if the command exceeded its time limit and was killed. */
