@@ -7,7 +7,7 @@ import { createRequest, type Hook } from '../hooks/hook.ts';
 import { endCreation, placeMachine } from '../leases/creation.ts';
 import { expiryId, type Sandbox } from '../leases/sandbox.ts';
 import { init } from './guest.ts';
-import { readMachine } from './machine-answer.ts';
+import { type MachineAnswer, readMachine } from './machine-answer.ts';
 
 /** The daemon of a new machine must answer within this time, in ms. It is longer than a machine takes to boot. */
 const BOOT_MS = 60_000;
@@ -112,11 +112,21 @@ export class MachineMaker {
     signal: AbortSignal,
   ) {
     const answer = await this.#hook?.run(createRequest(sandbox, seconds, asked), signal);
-    const token = randomBytes(TOKEN_BYTES).toString('hex');
-    const { machine, init: settings } = readMachine(answer ?? '', token, this.#addresses);
+    const forget = () => this.#hook?.forget(expiryId(sandbox));
+    const { machine, init: settings } = this.#read(answer ?? '', forget);
     const placed = await record((current, now) => placeMachine(current, machine, now));
-    if (placed !== undefined) this.#hook?.forget(expiryId(sandbox));
+    if (placed !== undefined) forget();
     return { placed, settings };
+  }
+
+  /** @param onRefusal is called when the answer describes no machine, so that nothing is recorded of the run */
+  #read(answer: string, onRefusal: () => void): MachineAnswer {
+    try {
+      return readMachine(answer, randomBytes(TOKEN_BYTES).toString('hex'), this.#addresses);
+    } catch (error) {
+      onRefusal();
+      throw error;
+    }
   }
 
   /** Calls `/init` until the daemon has booted. Throws `unavailable` if it does not answer within `BOOT_MS`. */

@@ -13,6 +13,8 @@ const RUN_ONCE = fileURLToPath(new URL('run-once.sh', import.meta.url));
 const KEPT_MS = 24 * 3600 * 1000;
 /** The directory of a run whose success is recorded is kept for this time, in ms, for gateways that are late. */
 const DONE_KEPT_MS = 60_000;
+/** So many runs that have failed are kept, because clients can cause them. */
+const MOST_FAILED = 100;
 const CLEAN_UP_MS = 3600 * 1000;
 /** An error quotes this much of the output of a failed run, in bytes. */
 const QUOTED = 500;
@@ -30,6 +32,8 @@ export interface CommandHookOptions {
  */
 export class CommandHook implements Hook {
   readonly #options: CommandHookOptions;
+  /** The directories of runs that have failed, the oldest first. */
+  readonly #failed: string[] = [];
   #cleanedUpAt = 0;
 
   private constructor(options: CommandHookOptions) {
@@ -71,13 +75,14 @@ export class CommandHook implements Hook {
       return answer.split('\n').at(-1) ?? '';
     }
     const output = await tail(join(directory, 'output'), QUOTED);
+    const [oldest] = this.#failed.push(directory) > MOST_FAILED ? this.#failed.splice(0, 1) : [];
+    if (oldest !== undefined) remove(oldest);
     throw new EnvdError('failed_precondition', `the hook failed (${describe(code)}): ${output}`);
   }
 
   forget(expiryID: string): void {
     const directory = join(this.#options.directory, expiryID);
-    const remove = () => void rm(directory, { recursive: true, force: true }).catch(() => {});
-    setTimeout(remove, DONE_KEPT_MS).unref();
+    setTimeout(() => remove(directory), DONE_KEPT_MS).unref();
   }
 
   /** Returns the exit code, or null if the command exceeded its time limit and was killed. */
@@ -104,6 +109,10 @@ export class CommandHook implements Hook {
     child.once('exit', (code) => resolve(code ?? 128));
     return within(limitMs, promise, () => killRun(directory, child.pid).then(() => null)).finally(forget);
   }
+}
+
+function remove(directory: string): void {
+  void rm(directory, { recursive: true, force: true }).catch(() => {});
 }
 
 /** Sets the mode of a directory to 0700. Throws `invalid_argument` for a directory that all users share, such as /tmp. */
