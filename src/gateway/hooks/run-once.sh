@@ -11,13 +11,13 @@ exec 9>>lock
 flock 9 || exit 125
 [ -f outcome ] && exit "$(cat outcome)"
 [ -f started ] && exit 124
+echo "$$" >started
 mkfifo pipe || exit 125
 # A limit of the command itself would also count for what it writes elsewhere. The unit of the limit is 512 bytes.
 exec 8>copying
 flock 8
 (trap '' XFSZ && ulimit -f 512 && cat >output && exit; exec cat >/dev/null) <pipe 2>/dev/null 9>&- &
 exec 8>&-
-echo "$$" >started
 (umask "$mask" && exec sh -c "$2") <request.json >pipe 2>&1 9>&-
 code=$?
 # The copy has ended, unless the command has left a process that keeps the pipe open. It must not be waited for.
