@@ -82,6 +82,8 @@ export class CommandHook implements Hook {
 
   forget(expiryID: string): void {
     const directory = join(this.#options.directory, expiryID);
+    // A request may be large, and gateways that are late need only the outcome.
+    remove(join(directory, 'request.json'));
     setTimeout(() => remove(directory), DONE_KEPT_MS).unref();
   }
 
@@ -111,8 +113,8 @@ export class CommandHook implements Hook {
   }
 }
 
-function remove(directory: string): void {
-  void rm(directory, { recursive: true, force: true }).catch(() => {});
+function remove(path: string): void {
+  void rm(path, { recursive: true, force: true }).catch(() => {});
 }
 
 /** Sets the mode of a directory to 0700. Throws `invalid_argument` for a directory that all users share, such as /tmp. */

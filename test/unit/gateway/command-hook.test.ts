@@ -47,6 +47,9 @@ test('a run whose success is recorded takes no room for longer than a minute, an
   (await run('true', 'done')).forget('done');
   await expect(run('false', 'failed')).rejects.toThrow('exit code 1');
   expect(readdirSync(directory).sort()).toEqual(['done', 'failed', 'unrecorded']);
+  const files = (run: string) => readdirSync(join(directory, run));
+  await vi.waitFor(() => expect(files('done')).not.toContain('request.json'));
+  expect(files('unrecorded')).toContain('request.json');
   await vi.advanceTimersByTimeAsync(60_000);
   await vi.waitFor(() => expect(readdirSync(directory).sort()).toEqual(['failed', 'unrecorded']));
 });
