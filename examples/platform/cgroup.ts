@@ -1,11 +1,13 @@
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { until } from './tools.ts';
+import { run, until } from './tools.ts';
 
 /** Controllers with which sandboxes are limited. On machines that have them in cgroup v1 there are none in v2, and nothing is limited. */
 const CONTROLLERS = ['memory', 'pids', 'cpu'];
 /** The most processes and threads of one sandbox. */
 const TASKS = 4096;
+/** The most cgroups that a sandbox may make in its own one, because each takes memory of the machine, and time when it is removed. */
+const CGROUPS = 4096;
 const LIMIT_MS = 20_000;
 
 /** The cgroup v2 of the platform and those of its sandboxes. */
@@ -38,6 +40,7 @@ export class SandboxCgroup {
     this.#limit('memory.max', String(memoryMiB * 2 ** 20));
     this.#limit('memory.swap.max', '0');
     this.#limit('pids.max', String(TASKS));
+    this.#limit('cgroup.max.descendants', String(CGROUPS));
   }
 
   #limit(file: string, value: string): void {
@@ -70,16 +73,11 @@ export class SandboxCgroup {
     if (!this.exists) return;
     writeFileSync(join(this.path, 'cgroup.kill'), '1');
     await until('the end of its processes', LIMIT_MS, () => !this.isPopulated);
-    removeCgroups(this.path);
+    // A sandbox can make cgroups that are deeper than a path can be long. Files of cgroups cannot be removed, and need not be.
+    run('find', [this.path, '-depth', '-type', 'd', '-delete']);
   }
 
   #events(): string {
     return readFileSync(join(this.path, 'cgroup.events'), 'utf8');
   }
-}
-
-function removeCgroups(path: string): void {
-  for (const entry of readdirSync(path, { withFileTypes: true }))
-    if (entry.isDirectory()) removeCgroups(join(path, entry.name));
-  rmdirSync(path);
 }

@@ -166,7 +166,8 @@ async function composeExpiry({ config, logger, registry, addresses, onGone }: Co
   const waits = { resumeWait, maxWaiting, maxResumes };
   const resumes = new Resumes({ registry, scheduler, owner, isOn: hooks.resume !== null, ...waits });
   const { idleTimeout } = config;
-  const creations = new Creations({ registry, scheduler, maker, owner, maxCreates, idleTimeout });
+  const canRemove = hooks.kill !== null;
+  const creations = new Creations({ registry, scheduler, maker, owner, maxCreates, idleTimeout, canRemove });
   return { expiration, scheduler, resumes, creations };
 }
 

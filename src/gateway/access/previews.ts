@@ -62,7 +62,7 @@ export class Previews {
         .filter(([name]) => name === this.name)
         .map(([, value]) => value)
         .slice(0, MOST_COOKIES),
-      link: this.#split(target)?.pass ?? null,
+      link: this.#passIn(target),
       ...more,
     };
   }
@@ -97,9 +97,21 @@ export class Previews {
     return `${path}${path.includes('?') ? '&' : '?'}${this.name}=${pass}${fragment ?? ''}`;
   }
 
-  /** Removes what is shown to the gateway, which the sandbox must not see. */
-  strip({ headers, headersDistinct }: IncomingMessage): void {
+  /**
+   * Removes what is shown to the gateway, which the sandbox must not see. `target` is the path with its query. Returns it without
+   * passes, which a link has that was not turned into a cookie.
+   */
+  strip({ headers, headersDistinct }: IncomingMessage, target: string): string {
     delete headers[this.tokenHeader.toLowerCase()];
+    if (headers.referer !== undefined) {
+      headers.referer = this.#withoutPass(headers.referer);
+      delete headersDistinct.referer;
+    }
+    this.#stripCookies(headers, headersDistinct);
+    return this.#withoutPass(target);
+  }
+
+  #stripCookies(headers: IncomingHttpHeaders, headersDistinct: NodeJS.Dict<string[]>): void {
     if (headers.cookie === undefined) return;
     // One of several headers would be forwarded as it came.
     delete headersDistinct.cookie;
@@ -109,7 +121,7 @@ export class Previews {
   }
 
   #redirect(target: string, leftMs: number, { link, isSecure }: PreviewCredentials) {
-    const rest = this.#split(target)?.rest ?? target;
+    const rest = this.#withoutPass(target);
     const attributes = [
       `${this.name}=${link}`,
       'Path=/',
@@ -122,14 +134,23 @@ export class Previews {
     return { location: /^\/[/\\]/.test(rest) ? `/.${rest}` : rest, cookie: attributes.join('; ') };
   }
 
-  /** The pass in a target, and the target without it; null: it has none. */
-  #split(target: string): { readonly pass: string; readonly rest: string } | null {
+  /** Returns the first pass in the query of a target, or null. */
+  #passIn(target: string): string | null {
+    const [, ...queries] = target.split('?');
+    const pairs = queries.join('?').split('&');
+    return pairs.find((pair) => this.#isPass(pair))?.slice(this.name.length + 1) ?? null;
+  }
+
+  #withoutPass(target: string): string {
     const [path = '', ...queries] = target.split('?');
     const pairs = queries.join('?').split('&');
-    const found = pairs.find((pair) => pair.startsWith(`${this.name}=`));
-    if (queries.length === 0 || found === undefined) return null;
-    const left = pairs.filter((pair) => pair !== found).join('&');
-    return { pass: found.slice(this.name.length + 1), rest: left === '' ? path : `${path}?${left}` };
+    const left = pairs.filter((pair) => !this.#isPass(pair));
+    if (left.length === pairs.length) return target;
+    return left.length === 0 ? path : `${path}?${left.join('&')}`;
+  }
+
+  #isPass(pair: string): boolean {
+    return pair.startsWith(`${this.name}=`);
   }
 }
 

@@ -1,16 +1,13 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../base/errors.ts';
 import { trafficTokenFor } from '../access/previews.ts';
-import type { Sandbox } from '../leases/sandbox.ts';
 import type { Creations } from './creations.ts';
-import type { Operations } from './operations.ts';
 import { assertMetadataFits } from './rules.ts';
 import { type CreateBody, createSchema, type RegisterBody } from './schemas.ts';
 import type { Views } from './views.ts';
 
 export interface CreateRouteParts {
   readonly creations: Creations;
-  readonly operations: Pick<Operations, 'remove'>;
   readonly views: Views;
   /** Creations that name no time to live get this one, in seconds. */
   readonly defaultTimeout: number;
@@ -76,13 +73,9 @@ export class CreateRoutes {
       asked: { ...rest, autoPause, autoResume },
     };
     const sandbox = await creations.create(caller, wanted, machine);
-    if (reply.raw.destroyed) await this.#forget(sandbox);
+    // Nobody knows the id of a sandbox whose client has disconnected.
+    if (reply.raw.destroyed) void creations.undo(sandbox);
     return reply.code(201).send(views.withToken(sandbox));
-  }
-
-  /** Removes a sandbox whose client has disconnected, because nobody knows its id. */
-  async #forget({ id }: Sandbox): Promise<void> {
-    await this.#parts.operations.remove({ kind: 'platform' }, id);
   }
 }
 

@@ -1,4 +1,5 @@
 import { randomInt } from 'node:crypto';
+import { setTimeout as delay } from 'node:timers/promises';
 import { EnvdError, HttpError } from '../../base/errors.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
 import type { Caller } from '../access/keys.ts';
@@ -9,10 +10,13 @@ import type { Scheduler } from '../expiry/scheduler.ts';
 import { beginCreation } from '../leases/creation.ts';
 import { withIdleTimeout } from '../leases/idle.ts';
 import type { Registration, Sandbox } from '../leases/sandbox.ts';
+import { removeSandbox } from '../leases/transitions.ts';
 import type { Registry } from '../registry/registry.ts';
 
 /** An id of this length fits into a host name together with any port. */
 const ID_LENGTH = 20;
+/** While the registry does not answer, it is asked again after this time, in ms. */
+const RETRY_MS = 1000;
 const ID_CHARACTERS = 'abcdefghijklmnopqrstuvwxyz0123456789';
 
 /** A client describes a new sandbox with these members. */
@@ -23,7 +27,7 @@ export type WantedSandbox = Pick<
 
 export interface CreationParts {
   readonly registry: Registry;
-  readonly scheduler: Pick<Scheduler, 'work'>;
+  readonly scheduler: Pick<Scheduler, 'work' | 'wake'>;
   readonly maker: MachineMaker;
   /** Identifies this run of this gateway. */
   readonly owner: string;
@@ -31,12 +35,22 @@ export interface CreationParts {
   readonly maxCreates: number;
   /** Creations without an idle timeout get this one, in seconds. If it is null, only the deadline counts. */
   readonly idleTimeout: number | null;
+  /** True if a hook removes machines. */
+  readonly canRemove: boolean;
+}
+
+/** How far a creation has come. After an outage of the registry, its record may exist although the client was told of a failure. */
+interface Attempt {
+  /** The record that was to be written. */
+  begun: Sandbox | null;
+  /** False if the hook was not called, because the registry did not confirm the record. */
+  isCalled: boolean;
 }
 
 /** Creates sandboxes, whose machines the create hook makes. */
 export class Creations {
   readonly #parts: CreationParts;
-  /** The keys are ids of the sandboxes that are being created, and the values their owners. */
+  /** The keys are ids of the sandboxes that are being created or removed after a failure, and the values their owners. */
   readonly #running = new Map<string, string | null>();
 
   constructor(parts: CreationParts) {
@@ -48,8 +62,7 @@ export class Creations {
    * sandboxes are being created, with the status of the hook when that refuses, and with 502 when the creation failed.
    */
   async create(caller: Caller | null, wanted: WantedSandbox, machine: WantedMachine): Promise<Sandbox> {
-    const { maker, registry, scheduler, owner: gateway } = this.#parts;
-    if (!maker.isOn) {
+    if (!this.#parts.maker.isOn) {
       const message =
         'this gateway has no --create-hook: the platform must create sandboxes and register them with an address';
       throw new EnvdError('unimplemented', message);
@@ -58,26 +71,60 @@ export class Creations {
     this.#assertRoom(owner);
     const id = newId();
     this.#running.set(id, owner);
+    const attempt: Attempt = { begun: null, isCalled: false };
+    const forget = () => this.#running.delete(id);
     try {
-      const since = monotonicMs();
-      const registration = withIdleTimeout({ ...nowhere(id), ...wanted, owner }, this.#parts.idleTimeout);
-      const begun = await registry.put(id, (_, now) => beginCreation(registration, gateway, now));
-      const error = await maker.order(id, machine, () => scheduler.work(begun, since));
-      const { sandbox } = await registry.find(id);
-      if (
-        sandbox?.incarnation === begun.incarnation &&
-        sandbox.phase !== 'creating' &&
-        error === undefined &&
-        sandbox.phase !== 'removing'
-      )
-        return sandbox;
-      if (error instanceof HttpError) throw error;
-      throw new HttpError(
-        502,
-        `a sandbox of template '${wanted.templateID}' could not be created: the log of the gateway says why`,
-      );
-    } finally {
-      this.#running.delete(id);
+      const sandbox = await this.#create({ ...nowhere(id), ...wanted, owner }, machine, attempt);
+      forget();
+      return sandbox;
+    } catch (error) {
+      void this.#undo(attempt).then(forget);
+      throw error;
+    }
+  }
+
+  async #create(wanted: Registration, machine: WantedMachine, attempt: Attempt): Promise<Sandbox> {
+    const { maker, registry, scheduler, owner: gateway, idleTimeout } = this.#parts;
+    const [since, { id }] = [monotonicMs(), wanted];
+    const begun = await registry.put(id, (_, now) => {
+      attempt.begun = beginCreation(withIdleTimeout(wanted, idleTimeout), gateway, now);
+      return attempt.begun;
+    });
+    attempt.isCalled = true;
+    const error = await maker.order(id, machine, () => scheduler.work(begun, since));
+    const { sandbox } = await registry.find(id);
+    const isSame = sandbox?.incarnation === begun.incarnation;
+    // If only the answer of the registry to the last write was lost, there is an error although the sandbox runs.
+    if (isSame && sandbox.phase !== 'creating' && sandbox.phase !== 'removing') return sandbox;
+    if (error instanceof HttpError) throw error;
+    throw new HttpError(
+      502,
+      `a sandbox of template '${wanted.templateID}' could not be created: the log of the gateway says why`,
+    );
+  }
+
+  /** Lets the kill hook remove a sandbox whose client does not know it. Waits for the registry to answer. */
+  undo(sandbox: Sandbox): Promise<void> {
+    return this.#undo({ begun: sandbox, isCalled: true });
+  }
+
+  async #undo({ begun, isCalled }: Attempt): Promise<void> {
+    if (!begun) return;
+    const { registry, scheduler, canRemove } = this.#parts;
+    const { id, incarnation, claim } = begun;
+    for (;;) {
+      try {
+        await registry.change(id, (current, now) => {
+          if (current.incarnation !== incarnation) return current;
+          // The hook was called by nobody, because no gateway has taken the creation over.
+          if (!isCalled && current.claim?.until === claim?.until) return null;
+          return canRemove ? removeSandbox(current, now) : current;
+        });
+        scheduler.wake();
+        return;
+      } catch {
+        await delay(RETRY_MS, undefined, { ref: false });
+      }
     }
   }
 

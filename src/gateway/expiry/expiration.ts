@@ -191,15 +191,17 @@ export class Expiration {
     succeeded: Transition,
     failed: Transition,
   ): ReturnType<Step> {
-    const hook = this.#parts.hooks[event];
+    const [hook, request] = [this.#parts.hooks[event], hookRequest(event, sandbox)];
     try {
       if (!hook) throw missingHook(event);
-      await this.tally.hooks.measure(() => hook.run(hookRequest(event, sandbox), signal));
+      await this.tally.hooks.measure(() => hook.run(request, signal));
     } catch (error) {
       if (signal.aborted) throw error;
       return this.#failed(sandbox, event === 'expire' ? 'hook' : event, failed, error);
     }
-    return this.#record(sandbox, succeeded, 'done');
+    const next = await this.#record(sandbox, succeeded, 'done');
+    if (next !== undefined) hook.forget(request.expiryID);
+    return next;
   }
 
   async #thaw(sandbox: Sandbox, lease: HeldLease): ReturnType<Step> {
@@ -224,10 +226,8 @@ export class Expiration {
     const next = await this.#record(sandbox, failed);
     const { failures, retryAt } = next ?? {};
     const retry = retryAt === undefined ? undefined : new Date(retryAt).toISOString();
-    this.#parts.logger.warn(
-      { sandboxID: sandbox.id, step, failures, retry, reason: messageOf(error) },
-      'a step of the lifecycle failed',
-    );
+    const line = { sandboxID: sandbox.id, step, failures, retry, reason: messageOf(error) };
+    this.#parts.logger.warn(line, 'a step of the lifecycle failed');
     return next;
   }
 

@@ -5,7 +5,7 @@ import { monotonicMs } from '../../base/monotonic.ts';
 import type { Addresses } from '../access/addresses.ts';
 import { createRequest, type Hook } from '../hooks/hook.ts';
 import { endCreation, placeMachine } from '../leases/creation.ts';
-import type { Sandbox } from '../leases/sandbox.ts';
+import { expiryId, type Sandbox } from '../leases/sandbox.ts';
 import { init } from './guest.ts';
 import { type MachineAnswer, readMachine } from './machine-answer.ts';
 
@@ -78,8 +78,7 @@ export class MachineMaker {
     const order = this.#orders.get(sandbox.id);
     if (!order) return this.#abandon(sandbox, record, signal);
     try {
-      const { machine, init: settings } = await this.#make(sandbox, order, signal);
-      const placed = await record((current, now) => placeMachine(current, machine, now));
+      const { placed, settings } = await this.#make(sandbox, order, record, signal);
       if (placed?.phase !== 'creating') return placed;
       await this.#initialize(
         placed,
@@ -93,24 +92,41 @@ export class MachineMaker {
     }
   }
 
-  /** Waits for the hook, because no other hook of the sandbox may run at the same time. Then throws `aborted`. */
+  /**
+   * Waits for the hook, because no other hook of the sandbox may run at the same time. The hook of a machine that is recorded has
+   * ended. Then throws `aborted`.
+   */
   async #abandon(sandbox: Sandbox, record: RecordChange, signal: AbortSignal): Promise<never> {
-    const { machine } = await this.#make(sandbox, { seconds: 0, asked: {} }, signal);
-    await record((current, now) => placeMachine(current, machine, now));
+    if (sandbox.address === '') await this.#make(sandbox, { seconds: 0, asked: {} }, record, signal);
     throw new EnvdError(
       'aborted',
       'the gateway that began to create the sandbox has stopped, so no client waits for it',
     );
   }
 
+  /** Calls the hook, and records the machine that it has made. */
   async #make(
     sandbox: Sandbox,
     { seconds, asked }: Pick<Order, 'seconds' | 'asked'>,
+    record: RecordChange,
     signal: AbortSignal,
-  ): Promise<MachineAnswer> {
-    const request = createRequest(sandbox, seconds, asked);
-    const answer = await this.#hook?.run(request, signal);
-    return readMachine(answer ?? '', randomBytes(TOKEN_BYTES).toString('hex'), this.#addresses);
+  ) {
+    const answer = await this.#hook?.run(createRequest(sandbox, seconds, asked), signal);
+    const forget = () => this.#hook?.forget(expiryId(sandbox));
+    const { machine, init: settings } = this.#read(answer ?? '', forget);
+    const placed = await record((current, now) => placeMachine(current, machine, now));
+    if (placed !== undefined) forget();
+    return { placed, settings };
+  }
+
+  /** @param onRefusal is called when the answer describes no machine, so that nothing is recorded of the run */
+  #read(answer: string, onRefusal: () => void): MachineAnswer {
+    try {
+      return readMachine(answer, randomBytes(TOKEN_BYTES).toString('hex'), this.#addresses);
+    } catch (error) {
+      onRefusal();
+      throw error;
+    }
   }
 
   /** Calls `/init` until the daemon has booted. Throws `unavailable` if it does not answer within `BOOT_MS`. */

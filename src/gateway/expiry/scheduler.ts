@@ -103,7 +103,10 @@ export class Scheduler {
       const { waiting, nextInMs } = await this.#waiting();
       // Sandboxes whose last expiry failed come last, because they are probably dead.
       const [healthy, failed] = [waiting.filter(isHealthy), waiting.filter((each) => !isHealthy(each))];
-      const admitted = [...healthy, ...failed].filter((each) => this.#lanes.take(each));
+      // A claim of this gateway may have lapsed during an outage of the registry, although the work goes on.
+      const admitted = [...healthy, ...failed].filter(
+        (each) => !this.#inFlight.has(each.id) && this.#lanes.take(each),
+      );
       await Promise.all(admitted.map(({ id }) => this.#claim(id)));
       return nextInMs;
     } catch (error) {

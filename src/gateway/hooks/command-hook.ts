@@ -11,11 +11,10 @@ import { ANSWER_LIMIT, type Hook, type HookRequest } from './hook.ts';
 const RUN_ONCE = fileURLToPath(new URL('run-once.sh', import.meta.url));
 /** The directory of a run is kept for this time, in ms, because no gateway works on one attempt for longer. */
 const KEPT_MS = 24 * 3600 * 1000;
-/**
- * The directory of a successful run is kept for this time, in ms. Its success is in the record by then, so that no late gateway
- * begins the run again.
- */
+/** The directory of a run whose success is recorded is kept for this time, in ms, for gateways that are late. */
 const DONE_KEPT_MS = 60_000;
+/** So many runs that have failed are kept, because clients can cause them. */
+const MOST_FAILED = 100;
 const CLEAN_UP_MS = 3600 * 1000;
 /** An error quotes this much of the output of a failed run, in bytes. */
 const QUOTED = 500;
@@ -33,6 +32,8 @@ export interface CommandHookOptions {
  */
 export class CommandHook implements Hook {
   readonly #options: CommandHookOptions;
+  /** The directories of runs that have failed, the oldest first. */
+  readonly #failed: string[] = [];
   #cleanedUpAt = 0;
 
   private constructor(options: CommandHookOptions) {
@@ -70,15 +71,20 @@ export class CommandHook implements Hook {
     const code = await this.#runOnce(directory, request, signal);
     if (code === 0) {
       const answer = request.event === 'create' ? await tail(join(directory, 'output'), ANSWER_LIMIT) : '';
-      setTimeout(
-        () => void rm(directory, { recursive: true, force: true }).catch(() => {}),
-        DONE_KEPT_MS,
-      ).unref();
       // Only the last line is the answer, so that a command may also print what helps its operator.
       return answer.split('\n').at(-1) ?? '';
     }
     const output = await tail(join(directory, 'output'), QUOTED);
+    const [oldest] = this.#failed.push(directory) > MOST_FAILED ? this.#failed.splice(0, 1) : [];
+    if (oldest !== undefined) remove(oldest);
     throw new EnvdError('failed_precondition', `the hook failed (${describe(code)}): ${output}`);
+  }
+
+  forget(expiryID: string): void {
+    const directory = join(this.#options.directory, expiryID);
+    // A request may be large, and gateways that are late need only the outcome.
+    remove(join(directory, 'request.json'));
+    setTimeout(() => remove(directory), DONE_KEPT_MS).unref();
   }
 
   /** Returns the exit code, or null if the command exceeded its time limit and was killed. */
@@ -105,6 +111,10 @@ export class CommandHook implements Hook {
     child.once('exit', (code) => resolve(code ?? 128));
     return within(limitMs, promise, () => killRun(directory, child.pid).then(() => null)).finally(forget);
   }
+}
+
+function remove(path: string): void {
+  void rm(path, { recursive: true, force: true }).catch(() => {});
 }
 
 /** Sets the mode of a directory to 0700. Throws `invalid_argument` for a directory that all users share, such as /tmp. */

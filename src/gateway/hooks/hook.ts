@@ -23,6 +23,8 @@ export interface Hook {
    * failed, and `unavailable` when it did not answer. `signal` ends the wait, not the hook.
    */
   run(request: HookRequest, signal: AbortSignal): Promise<string>;
+  /** Must be called when the success of an attempt is recorded, so that no gateway calls the hook for it again. */
+  forget(expiryID: string): void;
 }
 
 /** The hooks of a gateway. A hook that is not configured is null. */
@@ -121,6 +123,9 @@ export class UrlHook implements Hook {
     if (isDone) return text;
     throw new EnvdError('failed_precondition', `the hook answered ${status}: ${text}`);
   }
+
+  /** The receiver decides how long it remembers an attempt. */
+  forget(): void {}
 
   /** Does not use `fetch`, which gives up after 300 s although the hook may run for longer. */
   async #post(request: HookRequest, signal: AbortSignal): Promise<IncomingMessage> {

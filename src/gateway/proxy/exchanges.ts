@@ -1,5 +1,5 @@
 import type { IncomingMessage } from 'node:http';
-import type { Writable } from 'node:stream';
+import { Duplex, type Writable } from 'node:stream';
 
 /** An exchange whose body is not read as fast as it arrives keeps this much in the streams of both sides, in bytes. */
 const STALLED = 192 * 1024;
@@ -80,9 +80,7 @@ export class Exchanges implements Disposable {
   #endStalled(): void {
     if (this.count <= this.#mostStalled) return;
     const all = [...this.#open.values()].flatMap((open) => [...open]);
-    const stalled = all.filter(
-      ({ request, stream }) => request.readableLength > 0 || stream.writableNeedDrain,
-    );
+    const stalled = all.filter(isStalled);
     const parties = Object.values(Object.groupBy(stalled, ({ party }) => party)).map((each) => each ?? []);
     let left = stalled.length;
     for (let most = Math.max(0, ...parties.map(({ length }) => length)); left > this.#mostStalled; most--) {
@@ -99,4 +97,13 @@ export class Exchanges implements Disposable {
   [Symbol.dispose](): void {
     clearInterval(this.#timer);
   }
+}
+
+/** Returns whether bytes of an exchange wait in memory for the sandbox or for the client. */
+function isStalled({ request, stream }: Exchange): boolean {
+  if (request.readableLength > 0 || stream.writableNeedDrain) return true;
+  // A stream that has ended needs no drain, although its last bytes may wait for ever.
+  if (stream.writableEnded && stream.writableLength > 0) return true;
+  // After an upgrade, the bytes of the client are in its connection.
+  return stream instanceof Duplex && stream.readableLength > 0;
 }

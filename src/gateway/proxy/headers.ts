@@ -71,12 +71,24 @@ export function rewriteResponse(
   request: IncomingMessage,
   { close, vary }: { readonly close: boolean; readonly vary: string },
 ): void {
-  const headers: IncomingHttpHeaders = { ...endToEnd(upstream), connection: close ? 'close' : 'keep-alive' };
+  const headers: IncomingHttpHeaders = {
+    ...withoutObeyed(upstream),
+    connection: close ? 'close' : 'keep-alive',
+  };
   // With other values of these headers, the same URL belongs to another sandbox.
   headers.vary = [headers.vary, vary].flat().filter(Boolean).join(', ');
   const noBody = upstream.statusCode === 204 || upstream.statusCode === 304;
   // Such a response is not sent in chunks, so it has no trailers.
   if (noBody || request.httpVersion === '1.0') delete headers.trailer;
-  for (const name of Object.keys(headers)) if (OBEYED.test(name)) delete headers[name];
   upstream.headers = headers;
+}
+
+/** Replaces the headers of a sandbox's answer that accepts a WebSocket. It has no body, whatever its headers say. */
+export function rewriteUpgradeAnswer(upstream: IncomingMessage): void {
+  const { 'content-length': _, 'transfer-encoding': _coding, ...headers } = withoutObeyed(upstream);
+  upstream.headers = { ...headers, connection: 'Upgrade', upgrade: 'websocket' };
+}
+
+function withoutObeyed(upstream: IncomingMessage): IncomingHttpHeaders {
+  return Object.fromEntries(Object.entries(endToEnd(upstream)).filter(([name]) => !OBEYED.test(name)));
 }

@@ -80,6 +80,11 @@ export class ConnectionPools {
     if (pools?.size === 0) this.#agents.delete(sandboxId);
   }
 
+  /** Returns whether a sandbox has a pool. */
+  has(sandboxId: string): boolean {
+    return this.#agents.has(sandboxId);
+  }
+
   /** Returns the ids of the sandboxes that have a pool. */
   sandboxIds(): readonly string[] {
     return [...this.#agents.keys()];

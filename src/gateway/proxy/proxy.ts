@@ -4,7 +4,7 @@ import { Readable } from 'node:stream';
 import { createProxyServer } from 'httpxy';
 import type { Forwarded } from '../access/forwarded.ts';
 import { forwardTrailers, freeWhenSent } from './bodies.ts';
-import { rewriteRequest, rewriteResponse, rewriteUpgrade } from './headers.ts';
+import { rewriteRequest, rewriteResponse, rewriteUpgrade, rewriteUpgradeAnswer } from './headers.ts';
 import type { ConnectionPools } from './pools.ts';
 import { checkResponse, InvalidResponse } from './response-checks.ts';
 import { HEAD_LIMIT, UpstreamConnections } from './upstream-connection.ts';
@@ -65,10 +65,18 @@ export class ReverseProxy {
     this.#proxy.on('proxyRes', (upstream, request, response) => this.#respond(upstream, request, response));
     this.#proxy.on('proxyReqWs', (outgoing, request, socket) => {
       this.#limit(outgoing, request);
-      // After the handshake the client expects no HTTP response.
-      outgoing.once('upgrade', () => this.#exchanges.delete(request));
-      // A listener of httpxy, which runs later, forwards a refusal without a check.
-      outgoing.once('response', (upstream) => this.#check(upstream, request, () => checkResponse(upstream)));
+      outgoing.once('upgrade', (upstream) => {
+        // After the handshake the client expects no HTTP response.
+        this.#exchanges.delete(request);
+        rewriteUpgradeAnswer(upstream);
+      });
+      // A listener of httpxy, which runs later, forwards a refusal as it is then.
+      outgoing.once('response', (upstream) =>
+        this.#check(upstream, request, () => {
+          checkResponse(upstream);
+          rewriteResponse(upstream, request, { close: true, vary: this.#vary });
+        }),
+      );
       bindSockets(outgoing, socket);
     });
     this.#proxy.on('error', (error, request) => request && this.#fail(request, error));

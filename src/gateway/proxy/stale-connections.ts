@@ -45,10 +45,9 @@ export class StaleConnections implements Disposable {
 
   /** Must be called when a record has changed. `changed` is null if any record, or the keys, may have changed. */
   async check(changed: string | null): Promise<void> {
-    const inUse = new Set([...this.#exchanges.sandboxIds(), ...this.#pools.sandboxIds()]);
-    const ids = changed === null ? inUse : [changed].filter((id) => inUse.has(id));
     try {
-      for (const id of ids) this.#settle(id, await this.#registry.find(id));
+      for (const id of this.#inUse(changed))
+        this.#settle(id, await this.#registry.find(id), changed === null);
     } catch (error) {
       const reason = messageOf(error);
       this.#logger.debug(
@@ -60,13 +59,22 @@ export class StaleConnections implements Disposable {
     }
   }
 
-  #settle(id: string, { sandbox, now }: ReadRecord): void {
+  /** Records change often, so all sandboxes are gone through only if any record may have changed. */
+  #inUse(changed: string | null): Iterable<string> {
+    if (changed === null) return new Set([...this.#exchanges.sandboxIds(), ...this.#pools.sandboxIds()]);
+    return this.#exchanges.countOf(changed) > 0 || this.#pools.has(changed) ? [changed] : [];
+  }
+
+  #settle(id: string, { sandbox, now }: ReadRecord, mayKeysHaveChanged: boolean): void {
     if (!sandbox || !isReachable(sandbox, now)) {
       this.close(id);
       return;
     }
     const { incarnation } = sandbox;
-    this.#exchanges.end(id, (each) => each.incarnation !== incarnation || !each.isAllowed());
+    this.#exchanges.end(
+      id,
+      (each) => each.incarnation !== incarnation || (mayKeysHaveChanged && !each.isAllowed()),
+    );
     this.#pools.close(id, incarnation);
     this.#setTimer(id, sandbox.deadline - now);
   }

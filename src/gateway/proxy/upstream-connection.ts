@@ -72,7 +72,8 @@ export class UpstreamConnections {
 function limitSilence(outgoing: ClientRequest, socket: Socket, limitMs: number): void {
   let sent = socket.bytesWritten;
   const timer = setInterval(() => {
-    const waits = outgoing.writableFinished || outgoing.writableNeedDrain;
+    // A request that has ended needs no drain, although its last bytes may wait.
+    const waits = outgoing.writableEnded || outgoing.writableNeedDrain;
     if (waits && socket.bytesWritten === sent)
       outgoing.destroy(new Error(`no response within ${limitMs / 1000} s`));
     sent = socket.bytesWritten;

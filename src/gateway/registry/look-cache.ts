@@ -37,6 +37,8 @@ export class LookCache implements Disposable {
   /** The reads in flight. */
   readonly #reads = new Map<string, Kept<Promise<ReadRecord>>>();
   readonly #daemons = new Map<string, Kept<boolean>>();
+  /** What was asked about a port before this time, by `monotonicMs()`, does not count. */
+  readonly #forgotten = new Map<number, number>();
   /** This number changes with each message about daemons. */
   #daemonsTold = 0;
   /** All changes before this time, by `monotonicMs()`, have been announced. */
@@ -70,7 +72,8 @@ export class LookCache implements Disposable {
     const now = monotonicMs();
     const key = `${port} ${ip ?? ''}`;
     const kept = this.#daemons.get(key);
-    if (kept && this.#counts(kept, now, DAEMONS_KEPT_MS)) return kept.value;
+    const isCurrent = kept && kept.askedAt > (this.#forgotten.get(port) ?? Number.NEGATIVE_INFINITY);
+    if (isCurrent && this.#counts(kept, now, DAEMONS_KEPT_MS)) return kept.value;
     const told = this.#daemonsTold;
     const value = await this.#source.isDaemon(ip, port);
     this.#told(now);
@@ -88,7 +91,8 @@ export class LookCache implements Disposable {
   /** Must be called when a daemon at this port was added or removed. */
   forgetPort(port: number): void {
     this.#daemonsTold++;
-    for (const key of this.#daemons.keys()) if (key.startsWith(`${port} `)) this.#daemons.delete(key);
+    // Every write calls this, so it must not go through all ports.
+    this.#forgotten.set(port, monotonicMs());
   }
 
   /** Must be called when messages may have been lost. */

@@ -106,9 +106,11 @@ export class RouteFinder {
     const refusal = this.#refuseUnseen(question, path, pseudonym, isAgain);
     if (refusal || path === null) return { ...(refusal ?? malformed(question.path)), phase: 'unknown' };
     const { sandbox, now } = await this.#parts.registry.look(target.id);
+    // Otherwise the refusal of a private port would tell a client that a sandbox of another one exists.
+    if (sandbox && !this.#isVisible(sandbox, caller)) return { ...unknown(target.id), phase: 'unknown' };
     const passage = this.#parts.gate.check(sandbox, { target, path, shown: question.shown, caller }, now);
     if (isRefusal(passage)) return { ...passage, phase: 'unknown' };
-    if (!sandbox || !this.#isVisible(sandbox, caller)) return { ...unknown(target.id), phase: 'unknown' };
+    if (!sandbox) return { ...unknown(target.id), phase: 'unknown' };
     const phase = foundPhase(sandbox, now);
     const leftMs = Math.max(0, isReachable(sandbox, now) ? sandbox.deadline - now : 0);
     const isCounted = this.#isCounted(caller);

@@ -127,9 +127,8 @@ export class Router {
       this.counts.carried++;
       const { 'x-api-key': key } = request.headers;
       const isAllowed = () => isSame(keys.callerOf({ 'x-api-key': key }), caller);
-      this.#removeKeys(request);
       if (to.passMs < LONGEST_PASS_MS) endAfter(to.passMs, stream);
-      request.url = to.path;
+      request.url = this.#removeKeys(request, to.path);
       exchanges.add(target.id, { request, stream, party: to.party, incarnation: to.incarnation, isAllowed });
       staleConnections.follow(target.id, to.leftMs);
       downstream.forward(proxy, to, (error) => this.#fail(downstream, target, error));
@@ -166,11 +165,12 @@ export class Router {
     return true;
   }
 
-  #removeKeys(request: IncomingMessage): void {
+  /** Removes what was shown to the gateway. Returns the path without it. */
+  #removeKeys(request: IncomingMessage, path: string): string {
     const { headers, headersDistinct } = request;
     const shown = headersDistinct['x-api-key'] ?? [];
     if (shown.some((value) => this.#parts.keys.isKey(value))) delete headers['x-api-key'];
-    this.#parts.previews.strip(request);
+    return this.#parts.previews.strip(request, path);
   }
 
   #fail(downstream: Downstream, { id, port }: Target, error: Error): void {

@@ -71,6 +71,8 @@ export class Front {
   readonly server: Server;
   readonly drain = new Drain();
   readonly #context = new ConnectionContext();
+  /** The server itself forgets connections that ask for an upgrade. */
+  readonly #upgraded = new Set<Socket>();
   #handler: Handler = REFUSING;
 
   /** @param maxConnections the number of connections that clients may have */
@@ -93,6 +95,8 @@ export class Front {
     this.server.on('upgrade', (request, stream, head) => {
       const socket = stream as Socket;
       connections.keep(socket);
+      this.#upgraded.add(socket);
+      socket.once('close', () => this.#upgraded.delete(socket));
       const fault = hostFault(request);
       if (fault === null) this.#handler.upgrade(request, socket, head);
       else upgradeFrom(request, socket, head)?.refuse({ code: 400, message: fault });
@@ -125,6 +129,7 @@ export class Front {
   async close(): Promise<void> {
     const closed = new Promise<void>((resolve) => this.server.close(() => resolve()));
     this.server.closeAllConnections();
+    for (const socket of this.#upgraded) socket.destroy();
     await closed;
   }
 }

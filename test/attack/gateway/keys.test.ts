@@ -125,6 +125,17 @@ test('with --require-key a sandbox is reached with a key only, by its owner and 
   expect(await reach('key-of-ada', 'of-nobody')).toBe(502);
 });
 
+test('with --require-key, private sandboxes of others are answered as those that do not exist', async () => {
+  await start('--require-key');
+  await gateway.register('secret', 1, { timeout: 600, owner: 'ada', allowPublicTraffic: false });
+  const reach = async (key: string, id: string) => {
+    const answer = await fetch(gateway.url, { headers: { ...toSandbox(id, 3000), 'x-api-key': key } });
+    return { status: answer.status, text: (await answer.text()).replaceAll(id, 'ID') };
+  };
+  expect(await reach('key-of-bob', 'secret')).toEqual(await reach('key-of-bob', 'none'));
+  expect((await reach('key-of-ada', 'secret')).status).toBe(403);
+});
+
 test('a gateway does not start with a file of keys that cannot be used', async () => {
   for (const text of ['', 'nonsense', 'client a b', 'platform a b']) {
     writeFileSync(file, text);

@@ -7,10 +7,11 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { ask, cookieOf, type HostAnswer } from '../../support/clients/by-host.ts';
 import { startAgent } from '../../support/programs/agent.ts';
-import { startGateway, type TestGateway } from '../../support/programs/gateway.ts';
+import { API_KEY, startGateway, type TestGateway } from '../../support/programs/gateway.ts';
 import { owned } from '../../support/programs/owned.ts';
 import { phase } from '../../support/servers/hook.ts';
 import { startNginx } from '../../support/servers/nginx.ts';
+import { until } from '../../support/until.ts';
 
 const DOMAIN = 'sandboxes.test';
 let gateway: TestGateway;
@@ -25,9 +26,10 @@ beforeAll(async () => {
     seen.push(`${incoming.url} ${incoming.rawHeaders.join(' ')}`);
     response.end('here');
   });
-  server.on('upgrade', (_incoming, socket) =>
-    socket.write('HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n'),
-  );
+  server.on('upgrade', (incoming, socket) => {
+    seen.push(`${incoming.url} ${incoming.rawHeaders.join(' ')}`);
+    socket.write('HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n');
+  });
   await once(server.listen(0, '127.0.0.1'), 'listening');
   port = (server.address() as AddressInfo).port;
 });
@@ -195,6 +197,32 @@ test('a sandbox sees neither its token nor the cookie, however they are sent', a
   const [response] = await once(outgoing, 'response');
   response.resume();
   expect(response.statusCode).toBe(403);
+});
+
+test('a sandbox sees no pass of a link that is not turned into a cookie, in its URL or in Referer', async () => {
+  const { pass, token } = await make('one');
+  const page = `http://${hostOf('one').host}/?a=1&svc-preview=${pass}&svc-preview=${pass}&b=?`;
+  const path = `/x?svc-preview=${pass}&q=%20&svc-preview=${pass}`;
+  const upgrade = { connection: 'Upgrade', upgrade: 'websocket', 'sec-websocket-version': '13' };
+  for (const shown of [
+    { 'svc-traffic-access-token': token },
+    withCookie(pass),
+    { 'x-api-key': API_KEY },
+    { ...upgrade, ...withCookie(pass) },
+  ]) {
+    const headers = { ...hostOf('one'), ...shown, referer: page };
+    const target = { host: '127.0.0.1', port: gateway.port, path, agent: false };
+    const isPage = !('cookie' in shown) || 'upgrade' in shown;
+    const outgoing = request({ ...target, headers, method: isPage ? 'GET' : 'POST' });
+    outgoing.on('upgrade', (_response, socket) => socket.destroy()).end();
+    const reached = seen.length;
+    await until('it reaches the service', () => seen.length > reached);
+    expect(seen.at(-1)).not.toContain(pass);
+    expect(seen.at(-1)).toMatch(/^\/x\?q=%20 /);
+    expect(seen.at(-1)).toContain('/?a=1&b=?');
+  }
+  await ask(gateway.port, '/?', { ...hostOf('one'), ...withCookie(pass) });
+  expect(seen.at(-1)).toMatch(/^\/\? /);
 });
 
 test("cookies that another sandbox's page has set do not hide the right one, and cost little", async () => {

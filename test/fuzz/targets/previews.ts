@@ -27,7 +27,7 @@ export function fuzz(data: Buffer): void {
     assert.match(admitted.redirect.location, /^\/(?![/\\])/);
     assert.doesNotMatch(admitted.redirect.cookie, /[\r\n]/);
   }
-  previews.strip(request);
+  assert.doesNotMatch(previews.strip(request, target), /[?&]svc-preview=/);
   const left = (request.headers.cookie ?? '').split(';').map((pair) => pair.split('=', 1)[0]?.trim());
   assert.ok(!left.includes('svc-preview'));
 }
