@@ -272,6 +272,30 @@ describe('sync', () => {
   });
 });
 
+test.each(['local', 'remote'])(
+  'sync --watch goes on when its %s source is removed and comes back',
+  async (side) => {
+    const [here, beyond] = side === 'local' ? [scratch(), remote] : [remote, scratch()];
+    const [tree, there] = [join(here, `gone-${side}`), join(beyond, `there-${side}`)];
+    mkdirSync(tree);
+    writeFileSync(join(tree, 'one'), '');
+    const args = side === 'local' ? [tree, `:${there}`] : [`:${tree}`, there];
+    const running = startEnvctl(daemon.url, ['sync', '--watch', ...args]);
+    const arrives = (name: string) => until(`${name} has arrived`, () => existsSync(join(there, name)));
+    await arrives('one');
+    rmSync(tree, { recursive: true });
+    await until('it has told that', () => running.stderr().includes('it is tried again'));
+    mkdirSync(tree);
+    writeFileSync(join(tree, 'two'), '');
+    await arrives('two');
+    writeFileSync(join(tree, 'three'), '');
+    await arrives('three');
+    expect(existsSync(join(there, 'one'))).toBe(true);
+    running.child.kill('SIGINT');
+    await running.result;
+  },
+);
+
 test('sync --watch goes on when files vanish and shrink while it transfers them', async () => {
   const tree = join(makeTree(), 'busy');
   mkdirSync(tree);

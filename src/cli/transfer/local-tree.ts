@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { createReadStream, createWriteStream, type Stats } from 'node:fs';
-import { lstat, mkdir, opendir, readlink, rename, rm, stat, utimes } from 'node:fs/promises';
+import { lstat, mkdir, open, opendir, readlink, rename, rm, stat, utimes, watch } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
@@ -68,6 +68,25 @@ export class LocalTree implements SourceTree, DestinationTree {
     const hash = createHash('sha256');
     await pipeline(createReadStream(join(this.#root, ...names)), hash);
     return hash.digest('base64');
+  }
+
+  async *changes(signal: AbortSignal): AsyncGenerator<unknown> {
+    // No other directory can have its inode while it is open.
+    const directory = await open(this.#root);
+    try {
+      const { dev, ino } = await directory.stat();
+      // The watch begins in this turn, and what is done at the start comes in a later one: no change is between them.
+      yield null;
+      for await (const event of watch(this.#root, { recursive: true, signal })) {
+        yield event;
+        // An event of the root itself has no name. Node tells nothing more of a directory that is gone.
+        if (event.filename) continue;
+        const now = await missingAsNull(stat(this.#root));
+        if (now?.dev !== dev || now.ino !== ino) return;
+      }
+    } finally {
+      await directory.close();
+    }
   }
 
   async makeDirectory(names: readonly string[]): Promise<void> {
