@@ -359,7 +359,19 @@ describe('edit', () => {
     expect(readFileSync(path, 'utf8')).toBe('theirs\n');
     const [, kept = ''] = /kept as (.+)\n/.exec(result.stderr) ?? [];
     expect(readFileSync(kept, 'utf8')).toBe('mine\n');
-    await run('rm', '-r', join(kept, '..'));
+    rmSync(join(kept, '..'), { recursive: true });
+  });
+
+  test('tells where the version is kept when the daemon has gone meanwhile', async () => {
+    const other = await owned(startDaemon());
+    const path = join(other.scratch, 'gone.txt');
+    writeFileSync(path, 'a');
+    const editor = `sh -c 'echo mine >"$1"; kill -9 ${other.pid}' --`;
+    const result = await envctl(other.url, ['edit', path], { env: { EDITOR: editor } });
+    expect(result).toMatchObject({ code: 121 });
+    const [, kept = ''] = /kept as (.+)\n/.exec(result.stderr) ?? [];
+    expect(readFileSync(kept, 'utf8')).toBe('mine\n');
+    rmSync(join(kept, '..'), { recursive: true });
   });
 });
 
