@@ -183,6 +183,20 @@ describe('cp', () => {
     expect(partOf()).toBeUndefined();
   });
 
+  test.each(['SIGINT', 'SIGTERM'] as const)('%s leaves nothing of small files', async (signal) => {
+    const source = join(remote, 'small');
+    writeFileSync(source, randomBytes(4 * 1024 * 1024));
+    const directory = scratch();
+    const relay = await owned(startRelay(daemon.port));
+    relay.inject({ kind: 'stall', from: 'server', piece: 10, at: 0.5 });
+    const running = startEnvctl(`http://127.0.0.1:${relay.port}`, ['cp', `:${source}`, directory]);
+    await until('a part of it has come', () => readdirSync(directory).length > 0);
+    running.child.kill(signal);
+    await running.result;
+    expect(running.child.signalCode).toBe(signal);
+    expect(readdirSync(directory)).toEqual([]);
+  });
+
   test('a part that is wrong is found by the digest', async () => {
     const source = join(remote, 'digested');
     writeFileSync(source, randomBytes(9 * 1024 * 1024));

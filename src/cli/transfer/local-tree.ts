@@ -14,6 +14,7 @@ import {
   type SourceTree,
   type TreeItem,
 } from './item.ts';
+import { UnfinishedFiles } from './unfinished-files.ts';
 
 /**
  * Returns the path of an incomplete file in the directory of the complete one. Its name has only `identity`, because the name
@@ -32,6 +33,7 @@ export class LocalTree implements SourceTree, DestinationTree {
   readonly #root: string;
   /** The paths of directories that have been checked or made. */
   readonly #directories = new Set<string>();
+  readonly #unfinished = new UnfinishedFiles();
   #serial = 0;
 
   constructor(root: string) {
@@ -96,6 +98,7 @@ export class LocalTree implements SourceTree, DestinationTree {
   async write(names: readonly string[], { mode, modified }: TreeItem, content: Readable): Promise<void> {
     const path = await this.pathFor(names);
     const part = partBeside(path, `${process.pid}-${++this.#serial}`);
+    this.#unfinished.add(part);
     try {
       // The file must be new, so that a link with this name is not followed.
       await pipeline(content, createWriteStream(part, { flags: 'wx', mode: mode & 0o777 }));
@@ -103,6 +106,8 @@ export class LocalTree implements SourceTree, DestinationTree {
     } catch (error) {
       await rm(part, { force: true });
       throw localFailure(error);
+    } finally {
+      this.#unfinished.delete(part);
     }
   }
 
