@@ -376,6 +376,16 @@ describe('edit', () => {
     rmSync(join(kept, '..'), { recursive: true });
   });
 
+  test('^C in the editor does not end it', async () => {
+    const path = join(remote, 'interrupted.txt');
+    const editor = `sh -c 'trap "echo mine >\\"$1\\"; exit 0" INT; echo begun; while :; do sleep 0.1; done' --`;
+    const terminal = new EnvctlTerminal(daemon.url, ['edit', path], { EDITOR: editor });
+    await terminal.shows(/begun/);
+    terminal.type('\x03');
+    expect(await terminal.exit).toBe(0);
+    expect(readFileSync(path, 'utf8')).toBe('mine\n');
+  });
+
   test('tells where the version is kept when the daemon has gone meanwhile', async () => {
     const other = await owned(startDaemon());
     const path = join(other.scratch, 'gone.txt');

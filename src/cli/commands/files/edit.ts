@@ -2,6 +2,7 @@ import { spawn } from 'node:child_process';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import process from 'node:process';
 import type { Connection } from '../../connection/connection.ts';
 import { failureOf } from '../../connection/failures.ts';
 import { Failure } from '../../output/failure.ts';
@@ -87,13 +88,17 @@ async function editAndWrite(
 async function edit(call: Call, file: string): Promise<void> {
   const { env } = call.surroundings;
   const editor = env.VISUAL || env.EDITOR || 'vi';
-  // The variable may have arguments, as it may for git.
-  const child = spawn('/bin/sh', ['-c', `${editor} "$@"`, editor, file], { stdio: 'inherit', env });
+  // The variable may have arguments, as it may for git. ^C reaches every program of the terminal, but it belongs to the editor.
+  const line = `trap : INT; ${editor} "$@"`;
+  const child = spawn('/bin/sh', ['-c', line, editor, file], { stdio: 'inherit', env });
+  process.on('SIGINT', ignore);
   const code = await new Promise<number | null>((resolve, reject) => {
     child.once('exit', resolve).once('error', reject);
-  });
+  }).finally(() => process.off('SIGINT', ignore));
   if (code !== 0) throw new Failure('failed', 'the editor has failed');
 }
+
+function ignore(): void {}
 
 async function write(
   connection: Connection,
