@@ -93,6 +93,8 @@ describe('the choice', () => {
     const there = mutantsIn(ROOT, { only: null, at: [COUNTS] });
     expect(there.map(({ after }) => after)).toEqual(['this.count--', ';']);
     expect(() => mutantsIn(ROOT, { only: 'src/none/**', at: [] })).toThrow('src/none/**');
+    // Cases of the conformance suite are tests themselves.
+    expect(() => mutantsIn(ROOT, { only: 'src/cli/conformance/cases/**', at: [] })).toThrow('cases');
   });
 });
 
@@ -106,6 +108,20 @@ describe('the tests of a file', () => {
     expect(over?.names).toContain('test/daemon/files/durable.test.ts');
     expect(attacks?.names).toContain('test/attack/files/uploads.test.ts');
     expect(new Rooms(ROOT, true).stagesOf('src/daemon/services/files/entries/metadata.ts')).toHaveLength(3);
+  });
+
+  test.each([
+    ['src/daemon/extensions/zip/zip.ts', 'daemon/extensions/zip.test.ts'],
+    ['src/daemon/extensions/copy/copy.ts', 'attack/files/extensions.test.ts'],
+    ['src/daemon/http/websocket/handshake.ts', 'attack/extensions/websockets.test.ts'],
+    ['src/gateway/api/creations.ts', 'gateway/create.test.ts'],
+    ['src/gateway/expiry/machine-maker.ts', 'attack/gateway/creations.test.ts'],
+    ['src/gateway/routes/preview-gate.ts', 'attack/gateway/previews.test.ts'],
+    ['src/cli/console/server/routes.ts', 'attack/console/server.test.ts'],
+    ['src/cli/console/page/wire/lanes.ts', 'cli/console/terminals.test.ts'],
+  ])('%s: %s is one of them', (file, wanted) => {
+    expect(existsSync(join(ROOT, file))).toBe(true);
+    expect(rooms.stagesOf(file).flatMap(({ names }) => names)).toContain(`test/${wanted}`);
   });
 
   test('are there for every file with a statement', () => {

@@ -183,6 +183,20 @@ describe('cp', () => {
     expect(partOf()).toBeUndefined();
   });
 
+  test.each(['SIGINT', 'SIGTERM'] as const)('%s leaves nothing of small files', async (signal) => {
+    const source = join(remote, 'small');
+    writeFileSync(source, randomBytes(4 * 1024 * 1024));
+    const directory = scratch();
+    const relay = await owned(startRelay(daemon.port));
+    relay.inject({ kind: 'stall', from: 'server', piece: 10, at: 0.5 });
+    const running = startEnvctl(`http://127.0.0.1:${relay.port}`, ['cp', `:${source}`, directory]);
+    await until('a part of it has come', () => readdirSync(directory).length > 0);
+    running.child.kill(signal);
+    await running.result;
+    expect(running.child.signalCode).toBe(signal);
+    expect(readdirSync(directory)).toEqual([]);
+  });
+
   test('a part that is wrong is found by the digest', async () => {
     const source = join(remote, 'digested');
     writeFileSync(source, randomBytes(9 * 1024 * 1024));
@@ -272,6 +286,30 @@ describe('sync', () => {
   });
 });
 
+test.each(['local', 'remote'])(
+  'sync --watch goes on when its %s source is removed and comes back',
+  async (side) => {
+    const [here, beyond] = side === 'local' ? [scratch(), remote] : [remote, scratch()];
+    const [tree, there] = [join(here, `gone-${side}`), join(beyond, `there-${side}`)];
+    mkdirSync(tree);
+    writeFileSync(join(tree, 'one'), '');
+    const args = side === 'local' ? [tree, `:${there}`] : [`:${tree}`, there];
+    const running = startEnvctl(daemon.url, ['sync', '--watch', ...args]);
+    const arrives = (name: string) => until(`${name} has arrived`, () => existsSync(join(there, name)));
+    await arrives('one');
+    rmSync(tree, { recursive: true });
+    await until('it has told that', () => running.stderr().includes('it is tried again'));
+    mkdirSync(tree);
+    writeFileSync(join(tree, 'two'), '');
+    await arrives('two');
+    writeFileSync(join(tree, 'three'), '');
+    await arrives('three');
+    expect(existsSync(join(there, 'one'))).toBe(true);
+    running.child.kill('SIGINT');
+    await running.result;
+  },
+);
+
 test('sync --watch goes on when files vanish and shrink while it transfers them', async () => {
   const tree = join(makeTree(), 'busy');
   mkdirSync(tree);
@@ -335,7 +373,29 @@ describe('edit', () => {
     expect(readFileSync(path, 'utf8')).toBe('theirs\n');
     const [, kept = ''] = /kept as (.+)\n/.exec(result.stderr) ?? [];
     expect(readFileSync(kept, 'utf8')).toBe('mine\n');
-    await run('rm', '-r', join(kept, '..'));
+    rmSync(join(kept, '..'), { recursive: true });
+  });
+
+  test('^C in the editor does not end it', async () => {
+    const path = join(remote, 'interrupted.txt');
+    const editor = `sh -c 'trap "echo mine >\\"$1\\"; exit 0" INT; echo begun; while :; do sleep 0.1; done' --`;
+    const terminal = new EnvctlTerminal(daemon.url, ['edit', path], { EDITOR: editor });
+    await terminal.shows(/begun/);
+    terminal.type('\x03');
+    expect(await terminal.exit).toBe(0);
+    expect(readFileSync(path, 'utf8')).toBe('mine\n');
+  });
+
+  test('tells where the version is kept when the daemon has gone meanwhile', async () => {
+    const other = await owned(startDaemon());
+    const path = join(other.scratch, 'gone.txt');
+    writeFileSync(path, 'a');
+    const editor = `sh -c 'echo mine >"$1"; kill -9 ${other.pid}' --`;
+    const result = await envctl(other.url, ['edit', path], { env: { EDITOR: editor } });
+    expect(result).toMatchObject({ code: 121 });
+    const [, kept = ''] = /kept as (.+)\n/.exec(result.stderr) ?? [];
+    expect(readFileSync(kept, 'utf8')).toBe('mine\n');
+    rmSync(join(kept, '..'), { recursive: true });
   });
 });
 

@@ -107,6 +107,16 @@ describe('a hostile daemon', () => {
   });
 
   test.each([
+    ['signal: killed', 137],
+    ['signal: constructor', 128],
+    ['signal: signal 64', 192],
+    ['signal: signal 128', 128],
+  ])('cannot make up the exit code of a signal: %s', async (status, code) => {
+    const { url } = await stub();
+    expect(await envctl(url, ['run', 'signal', status])).toMatchObject({ code, stderr: '' });
+  });
+
+  test.each([
     ['../escaped'],
     ['..'],
     ['.'],

@@ -16,7 +16,19 @@ const room = (prefix: string, contract: string, ...tests: readonly string[]): Ro
   tests,
 });
 
+const EXTENSION_ATTACKS = ['attack/extensions/*', 'attack/files/extensions*'];
+
 const ROOMS: readonly Room[] = [
+  ...['exec', 'ndjson', 'ports', 'search', 'stop', 'terminal', 'usage', 'zip'].map((name) =>
+    room(`src/daemon/extensions/${name}/`, '+', `daemon/extensions/${name}*`, ...EXTENSION_ATTACKS),
+  ),
+  room('src/daemon/extensions/', '+', 'daemon/extensions/*', ...EXTENSION_ATTACKS),
+  room(
+    'src/daemon/http/websocket/',
+    '+',
+    'daemon/extensions/{ports,terminal}*',
+    'attack/extensions/websockets*',
+  ),
   room('src/daemon/services/files/tar/', '+', 'daemon/files/tar-*', 'attack/files/archives.test.ts'),
   room(
     'src/daemon/services/files/',
@@ -85,6 +97,14 @@ const ROOMS: readonly Room[] = [
     'daemon/life/{daemon,server,log,upgrade}.test.ts',
     'daemon/http/http.test.ts',
   ),
+  ...['src/gateway/api/creat', 'src/gateway/leases/creation.ts', 'src/gateway/expiry/machine-'].map(
+    (prefix) => room(prefix, '', 'gateway/create*', 'attack/gateway/creations*'),
+  ),
+  ...[
+    'src/gateway/access/previews.ts',
+    'src/gateway/api/preview-routes.ts',
+    'src/gateway/routes/preview-gate.ts',
+  ].map((prefix) => room(prefix, '', 'gateway/previews*', 'attack/gateway/previews*')),
   room('src/gateway/expiry/', '', 'gateway/{expiry,race,several,crash,platform}*', 'attack/gateway/guest*'),
   room('src/gateway/hooks/', '', 'gateway/{expiry,race,platform}*'),
   room('src/gateway/leases/', '', 'gateway/{expiry,race,registry,platform}*'),
@@ -98,6 +118,7 @@ const ROOMS: readonly Room[] = [
     'attack/gateway/{answers,requests,limits,lanes}*',
   ),
   room('src/gateway/', '', 'gateway/{platform,lists,config,closed,routing}*'),
+  room('src/cli/console/', '', 'cli/console/*', 'attack/console/*'),
   room('src/cli/', '', 'cli/*'),
   room('src/base/', '1 6 7', 'daemon/life/{daemon,log,server}.test.ts', 'gateway/{config,platform}*'),
 ];

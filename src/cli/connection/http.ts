@@ -111,6 +111,8 @@ export class HttpClient {
       },
     });
     sent.once('timeout', () => sent.destroy(new Failure('timeout', `${this.#name} does not answer`)));
+    // An error after the head of the answer is an error of its body.
+    sent.once('response', (response) => sent.on('error', (error) => response.destroy(error)));
     const answered = once(sent, 'response') as Promise<[IncomingMessage]>;
     if (!isStream(content)) sent.end(content);
     // A server may answer before it has read the whole request, as it does for a refusal.

@@ -29,6 +29,8 @@ export interface SourceTree {
   open(item: TreeItem): Promise<Readable>;
   /** Returns the SHA-256 of a file in base64. Returns null if that would mean to download the whole file. */
   digest(item: TreeItem): Promise<string | null>;
+  /** Yields when the tree is watched, and after each change. Ends when the root is removed or renamed. */
+  changes(signal: AbortSignal): AsyncGenerator<unknown>;
 }
 
 /** A tree that can be written. */

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { createReadStream, createWriteStream, type Stats } from 'node:fs';
-import { lstat, mkdir, opendir, readlink, rename, rm, stat, utimes } from 'node:fs/promises';
+import { lstat, mkdir, open, opendir, readlink, rename, rm, stat, utimes, watch } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
@@ -14,6 +14,7 @@ import {
   type SourceTree,
   type TreeItem,
 } from './item.ts';
+import { UnfinishedFiles } from './unfinished-files.ts';
 
 /**
  * Returns the path of an incomplete file in the directory of the complete one. Its name has only `identity`, because the name
@@ -32,6 +33,7 @@ export class LocalTree implements SourceTree, DestinationTree {
   readonly #root: string;
   /** The paths of directories that have been checked or made. */
   readonly #directories = new Set<string>();
+  readonly #unfinished = new UnfinishedFiles();
   #serial = 0;
 
   constructor(root: string) {
@@ -70,6 +72,25 @@ export class LocalTree implements SourceTree, DestinationTree {
     return hash.digest('base64');
   }
 
+  async *changes(signal: AbortSignal): AsyncGenerator<unknown> {
+    // No other directory can have its inode while it is open.
+    const directory = await open(this.#root);
+    try {
+      const { dev, ino } = await directory.stat();
+      // The watch begins in this turn, and what is done at the start comes in a later one: no change is between them.
+      yield null;
+      for await (const event of watch(this.#root, { recursive: true, signal })) {
+        yield event;
+        // An event of the root itself has no name. Node tells nothing more of a directory that is gone.
+        if (event.filename) continue;
+        const now = await missingAsNull(stat(this.#root));
+        if (now?.dev !== dev || now.ino !== ino) return;
+      }
+    } finally {
+      await directory.close();
+    }
+  }
+
   async makeDirectory(names: readonly string[]): Promise<void> {
     await this.#directory(names);
   }
@@ -77,6 +98,7 @@ export class LocalTree implements SourceTree, DestinationTree {
   async write(names: readonly string[], { mode, modified }: TreeItem, content: Readable): Promise<void> {
     const path = await this.pathFor(names);
     const part = partBeside(path, `${process.pid}-${++this.#serial}`);
+    this.#unfinished.add(part);
     try {
       // The file must be new, so that a link with this name is not followed.
       await pipeline(content, createWriteStream(part, { flags: 'wx', mode: mode & 0o777 }));
@@ -84,6 +106,8 @@ export class LocalTree implements SourceTree, DestinationTree {
     } catch (error) {
       await rm(part, { force: true });
       throw localFailure(error);
+    } finally {
+      this.#unfinished.delete(part);
     }
   }
 

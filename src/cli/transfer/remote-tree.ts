@@ -12,6 +12,7 @@ import {
   type TreeItem,
 } from './item.ts';
 import { joinPath } from './place.ts';
+import { watchEvents } from './watch-events.ts';
 
 /** A daemon may be silent for this time while it stores an upload, in milliseconds. */
 export const STORING_MS = 10 * 60_000;
@@ -73,6 +74,10 @@ export class RemoteTree implements SourceTree, DestinationTree {
     });
     response.resume();
     return digestIn(response.headers['repr-digest']);
+  }
+
+  async *changes(signal: AbortSignal): AsyncGenerator<unknown> {
+    yield* watchEvents(this.connection, { path: this.#root, recursive: true }, signal);
   }
 
   async makeDirectory(names: readonly string[]): Promise<void> {

@@ -16,8 +16,10 @@ interface WatchedPath {
 export async function* watchEvents(
   connection: Connection,
   watched: WatchedPath,
+  signal?: AbortSignal,
 ): AsyncGenerator<'start' | FilesystemEvent> {
   const left = new AbortController();
+  signal?.addEventListener('abort', () => left.abort(), { once: true, signal: left.signal });
   const headers = { 'Keepalive-Ping-Interval': String(KEEPALIVE_S) };
   try {
     for await (const { event } of connection.files.watchDir(watched, { headers, signal: left.signal })) {

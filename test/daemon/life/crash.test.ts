@@ -4,7 +4,7 @@ import { SignalScope } from '../../../src/gen/process/process_pb.js';
 import { byPid, byTag, connectTo, transcribe } from '../../support/clients/clients.ts';
 import { exitIsTold } from '../../support/machine/machine.ts';
 import { needs } from '../../support/machine/needs.ts';
-import { childrenOf, runs } from '../../support/machine/proc.ts';
+import { childrenOf, openFiles, runs } from '../../support/machine/proc.ts';
 import { startSupervised } from '../../support/programs/supervised.ts';
 import { bash, follow, input, startDetached, UNKNOWN } from '../../support/programs/workload.ts';
 import { until } from '../../support/until.ts';
@@ -239,6 +239,14 @@ test('upgrades and crashes follow each other', async () => {
     await until('the new program listens', () => ready() > before);
     await clients.process.sendInput({ process: byPid(pid), input: input('stdin', `b${round}\n`) });
   }
+  const [listener = ''] = supervised.stored().filter((name) => name.startsWith('listener-'));
+  const socket = listener.replace(/^listener-(\d+)$/, 'socket:[$1]');
+  // The service manager of the tests closes duplicates, as systemd does, or it would grow with each crash.
+  await until(
+    'it keeps one',
+    () => openFiles(daemon.pid).filter((target) => target === socket),
+    ({ length }) => length === 1,
+  );
   await clients.process.closeStdin({ process: byPid(pid) });
   expect(await end).toMatchObject(exitIsTold() ? { exitCode: 4 } : UNKNOWN);
   expect(textOf(following.parts.stdout)).toBe('<a1>\n<b1>\n<a2>\n<b2>\n');

@@ -62,6 +62,8 @@ function listsOf(suite: string, architecture: string, own: string): string[] {
     `Dir::Etc::sourcelist=${join(own, 'sources.list')}`,
     'Dir::Etc::sourceparts=-',
     `Dir::State::lists=${join(own, 'lists')}`,
+    // Otherwise a package that is installed here in a newer version is wanted in that version.
+    'Dir::State::status=/dev/null',
     `Dir::Cache=${join(own, 'cache')}`,
     `APT::Architecture=${architecture}`,
     `APT::Architectures=${architecture}`,

@@ -50,8 +50,11 @@ def on_message():
     for _, _, data in control:
         descriptors.frombytes(data)
     name = fields.get('FDNAME', 'stored')
-    if 'FDSTORE' in fields:
-        store += [(name, descriptor) for descriptor in descriptors if not is_stored(descriptor)]
+    for descriptor in descriptors:
+        if 'FDSTORE' in fields and not is_stored(descriptor):
+            store.append((name, descriptor))
+        else:
+            os.close(descriptor)
     if 'FDSTOREREMOVE' in fields:
         for _, descriptor in [each for each in store if each[0] == name]:
             os.close(descriptor)

@@ -71,6 +71,8 @@ const output = (stream: 'stdout' | 'stderr', text: string) =>
   event({ case: 'data', value: { output: { case: stream, value: Buffer.from(text) } } } as never);
 const end = (exitCode: number) =>
   event({ case: 'end', value: { exitCode, exited: true, status: `exit status ${exitCode}` } } as never);
+const endBySignal = (status: string) =>
+  event({ case: 'end', value: { exitCode: -1, exited: false, status } } as never);
 const start = event({ case: 'start', value: { pid: 7 } } as never);
 
 function processes(signals: number[], text: string) {
@@ -80,7 +82,7 @@ function processes(signals: number[], text: string) {
     list: () => ({
       processes: [{ pid: 7, tag: `tag${text}`, config: { cmd: `sh${text}`, args: [`-c${text}`] } }],
     }),
-    /** `echo` writes its arguments, `cat` its input, `fail` exits with 3, `refuse` is an error. */
+    /** `echo` writes its arguments, `cat` its input, `fail` exits with 3, `signal` ends with a status, `refuse` is an error. */
     async *start({ process }: { process?: { cmd: string; args: string[] } | undefined }) {
       const { cmd = '', args = [] } = process ?? {};
       if (cmd === 'refuse') throw new ConnectError(`cannot start${text}`, Code.InvalidArgument);
@@ -88,6 +90,7 @@ function processes(signals: number[], text: string) {
       if (cmd === 'echo') yield output('stdout', `${args.join(' ')}\n`);
       if (cmd === 'cat') yield output('stdout', (await input.promise).toString());
       if (cmd === 'fail') yield output('stderr', 'no\n');
+      if (cmd === 'signal') yield endBySignal(args[0] ?? '');
       yield end(cmd === 'fail' ? 3 : 0);
     },
     async *connect() {

@@ -2,7 +2,9 @@ import { spawn } from 'node:child_process';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import process from 'node:process';
 import type { Connection } from '../../connection/connection.ts';
+import { failureOf } from '../../connection/failures.ts';
 import { Failure } from '../../output/failure.ts';
 import { baseName, remotePath } from '../../transfer/place.ts';
 import { uploadFile } from '../../transfer/remote-tree.ts';
@@ -38,10 +40,10 @@ export const editCommand = defineCommand<object>({
     // The name keeps its ending, because editors recognize the language by it.
     const file = join(directory, baseName(path).replace(/[^\w.-]/g, '_') || 'file');
     await writeFile(file, before.content, { mode: 0o600 });
-    await edit(call, file);
-    const content = await readFile(file);
-    const changed = !content.equals(before.content) || (!before.exists && content.length > 0);
-    if (changed) await write(connection, path, content, before, file);
+    const changed = await editAndWrite(call, connection, path, before, file).catch((error: unknown) => {
+      const { reason, message } = failureOf(error, connection.target.name);
+      throw new Failure(reason, `${message}; your version is kept as ${file}`);
+    });
     await rm(directory, { recursive: true, force: true });
     await call.output.result({ path, changed }, async () =>
       call.output.note(changed ? 'written' : 'not changed'),
@@ -68,33 +70,47 @@ async function read(connection: Connection, path: string): Promise<Version> {
   return { content: Buffer.concat(pieces), etag: response.headers.etag ?? null, exists: true };
 }
 
+/** Returns whether the file was changed. Throws `Failure` when the change was not written. */
+async function editAndWrite(
+  call: Call,
+  connection: Connection,
+  path: string,
+  before: Version,
+  file: string,
+): Promise<boolean> {
+  await edit(call, file);
+  const content = await readFile(file);
+  if (content.equals(before.content) && (before.exists || content.length === 0)) return false;
+  await write(connection, path, content, before);
+  return true;
+}
+
 async function edit(call: Call, file: string): Promise<void> {
   const { env } = call.surroundings;
   const editor = env.VISUAL || env.EDITOR || 'vi';
-  // The variable may have arguments, as it may for git.
-  const child = spawn('/bin/sh', ['-c', `${editor} "$@"`, editor, file], { stdio: 'inherit', env });
+  // The variable may have arguments, as it may for git. ^C reaches every program of the terminal, but it belongs to the editor.
+  const line = `trap : INT; ${editor} "$@"`;
+  const child = spawn('/bin/sh', ['-c', line, editor, file], { stdio: 'inherit', env });
+  process.on('SIGINT', ignore);
   const code = await new Promise<number | null>((resolve, reject) => {
     child.once('exit', resolve).once('error', reject);
-  });
-  if (code !== 0) throw new Failure('failed', `the editor has failed: your version is kept as ${file}`);
+  }).finally(() => process.off('SIGINT', ignore));
+  if (code !== 0) throw new Failure('failed', 'the editor has failed');
 }
+
+function ignore(): void {}
 
 async function write(
   connection: Connection,
   path: string,
   content: Buffer,
   { etag, exists, content: before }: Version,
-  file: string,
 ): Promise<void> {
-  const conflict = new Failure('failed', `'${path}' was changed meanwhile: your version is kept as ${file}`);
   // The file is read again, because some daemons ignore the conditions of an upload.
   const now = await read(connection, path);
-  if (now.exists !== exists || !now.content.equals(before)) throw conflict;
+  if (now.exists !== exists || !now.content.equals(before))
+    throw new Failure('failed', `'${path}' was changed meanwhile`);
   const condition = exists ? etag !== null && { 'if-match': etag } : { 'if-none-match': '*' };
   const size = content.length;
-  await uploadFile(connection, path, content, { size, mode: null }, condition || {}).catch(
-    (error: Failure) => {
-      throw new Failure(error.reason, `${error.message}; your version is kept as ${file}`);
-    },
-  );
+  await uploadFile(connection, path, content, { size, mode: null }, condition || {});
 }

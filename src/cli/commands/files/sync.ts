@@ -1,13 +1,11 @@
-import { watch } from 'node:fs/promises';
 import { setTimeout as delay } from 'node:timers/promises';
 import { failureOf } from '../../connection/failures.ts';
 import { Failure, usageError } from '../../output/failure.ts';
 import { Progress } from '../../output/progress.ts';
 import { Copier, type CopyResult } from '../../transfer/copy.ts';
 import type { DestinationTree, SourceTree } from '../../transfer/item.ts';
-import { type FilePlace, readPlace } from '../../transfer/place.ts';
+import { readPlace } from '../../transfer/place.ts';
 import { planSync } from '../../transfer/sync.ts';
-import { watchEvents } from '../../transfer/watch-events.ts';
 import type { Call } from '../spec/call.ts';
 import { defineCommand } from '../spec/command.ts';
 import { copyOptions, PARALLEL_OPTION, PLACES, RESULT_SHAPE, Trees, tellTotal } from './copy.ts';
@@ -53,20 +51,31 @@ export const syncCommand = defineCommand<SyncOptions>({
       throw usageError('both are on this machine: a path in the sandbox begins with a colon');
     const trees = new Trees(call);
     const from = await trees.at(source);
-    const root = await from.root();
-    if (root?.kind !== 'directory') throw new Failure('not_found', `${from.label} is not a directory`);
+    await requireDirectory(from);
     const once = async () => synchronize(call, from, await trees.at(destination), options);
-    if (options.watch) for await (const _ of changesOf(call, source)) await retried(call, once);
+    if (options.watch) await follow(call, from, once);
     else await once();
     return 0;
   },
 });
 
-/** Tries again after an error: what is watched changes, and files vanish while they are transferred. */
-async function retried({ output }: Call, once: () => Promise<void>): Promise<void> {
+async function requireDirectory(tree: SourceTree): Promise<void> {
+  if ((await tree.root())?.kind !== 'directory')
+    throw new Failure('not_found', `${tree.label} is not a directory`);
+}
+
+/**
+ * Synchronizes now and after each change. After an error it watches anew, because files vanish while they are transferred, and
+ * a source that was removed or renamed may come back. Throws `Failure` when errors do not end.
+ */
+async function follow({ output }: Call, source: SourceTree, once: () => Promise<void>): Promise<void> {
   for (let failures = 0; ; failures++) {
     try {
-      return await once();
+      await requireDirectory(source);
+      for await (const _ of changesOf(source)) {
+        await once();
+        failures = 0;
+      }
     } catch (error) {
       const failure = failureOf(error, 'the daemon');
       if (failure.reason !== 'failed' && failure.reason !== 'not_found') throw failure;
@@ -121,30 +130,25 @@ async function tellPlan(
   });
 }
 
-/** Yields when the source is watched, and then after changes of it, once for all that come within `COLLECT_MS`. */
-async function* changesOf(call: Call, place: FilePlace): AsyncGenerator<void> {
+/**
+ * Yields when the source is watched, and then after changes of it, once for all that come within `COLLECT_MS`. Throws when it
+ * is not watched any more.
+ */
+async function* changesOf(source: SourceTree): AsyncGenerator<void> {
   const changes = new Changes();
+  const left = new AbortController();
   const collect = async () => {
-    if (place.side === 'local') {
-      // The watch begins in this turn, and the first transfer in a later one, so that no change is between them.
-      changes.add();
-      for await (const _ of watch(place.path, { recursive: true })) changes.add();
-    } else {
-      const connection = await (place.context === null
-        ? call.connection()
-        : call.connectionTo(place.context));
-      for await (const _ of watchEvents(connection, { path: place.path, recursive: true })) changes.add();
-    }
-    throw new Failure('failed', 'the source is not watched any more: was it removed?');
+    for await (const _ of source.changes(left.signal)) changes.add();
+    throw new Failure('failed', `${source.label} is not watched any more: was it removed?`);
   };
-  const failing = collect().catch((error: unknown) => changes.fail(error));
+  collect().catch((error: unknown) => changes.fail(error));
   try {
     for (;;) {
       await changes.next();
       yield;
     }
   } finally {
-    void failing;
+    left.abort();
   }
 }
 
@@ -152,6 +156,7 @@ async function* changesOf(call: Call, place: FilePlace): AsyncGenerator<void> {
 class Changes {
   #came = Promise.withResolvers<void>();
   #timer: NodeJS.Timeout | undefined;
+  #end: { readonly error: unknown } | null = null;
 
   add(): void {
     // Further changes do not restart the timer, because some directories change all the time.
@@ -162,12 +167,14 @@ class Changes {
   }
 
   fail(error: unknown): void {
-    this.#came.reject(error);
+    this.#end = { error };
+    this.#came.resolve();
   }
 
   /** Resolves when changes have come. Throws the error of the watch when no more can come. */
   async next(): Promise<void> {
     await this.#came.promise;
+    if (this.#end) throw this.#end.error;
     this.#came = Promise.withResolvers();
   }
 }
