@@ -184,12 +184,7 @@ static napi_value close_inotify(napi_env env, napi_callback_info info) {
 
 // Creates the object that owns the instance.
 static napi_value wrap(napi_env env, instance* i) {
-  static const export methods[] = {
-      {"add", add},
-      {"remove", remove_watch},
-      {"take", take},
-      {"close", close_inotify},
-  };
+  static const export methods[] = {{"add", add}, {"remove", remove_watch}, {"take", take}, {"close", close_inotify}};
   napi_value object;
   NAPI_CALL(env, napi_create_object(env, &object));
   if (!envd_export(env, object, methods, sizeof methods / sizeof *methods, NULL)) return NULL;
