@@ -168,8 +168,8 @@ export interface Place {
 export function openPlace(path: Buffer, follow: boolean): Promise<Place>;
 
 /**
- * Opens a name in a directory with the rights of `owner`. A terminal does not become that of the daemon. A new file has the mode 0666
- * less the umask. Source: openat(2).
+ * Opens a name in a directory with the rights of `owner`. A terminal does not become that of the daemon. A new file has the mode 0600,
+ * and an unnamed one (O_TMPFILE) 0666 less the umask. Source: openat(2).
  */
 export function openAt(directory: number, name: Buffer, flags: number, owner: number | null): Promise<number>;
 

@@ -37,7 +37,7 @@ static int opening(int flags) {
 
 static int open_in_mount(int directory, const char* path, int flags, uint64_t resolve) {
   struct open_how how = {.flags = (uint64_t)opening(flags), .resolve = RESOLVE_NO_XDEV | resolve};
-  if (flags & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY))) how.mode = 0666;
+  if (flags & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY))) how.mode = flags & O_CREAT ? 0600 : 0666;
   return (int)syscall(SYS_openat2, directory, path, &how, sizeof how);
 }
 
@@ -45,7 +45,7 @@ int walk_open(int directory, const char* name, int flags) {
   int file = open_in_mount(directory, name, flags, 0);
   // Kernels and sandboxes without openat2 return ENOSYS or EPERM.
   if (file >= 0 || (errno != EXDEV && errno != ENOSYS && errno != EPERM)) return file;
-  if (flags & O_CREAT) return openat(directory, name, opening(flags), 0666);
+  if (flags & O_CREAT) return openat(directory, name, opening(flags), 0600);
   // Opening the root of a mount with O_PATH sends no request to its server.
   file = openat(directory, name, O_PATH | O_CLOEXEC | (flags & (O_NOFOLLOW | O_DIRECTORY)));
   int error = file < 0 ? errno : mounts_check(file);
