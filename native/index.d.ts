@@ -55,8 +55,11 @@ export function spawn(numbers: Buffer, strings: Buffer, onEvent: OnProcess): voi
  * until its end of file or `close`.
  */
 export interface PipeReader {
-  /** Starts to read `descriptor`, now or with the first `read`, and takes ownership of it. Throws epoll_ctl(2)'s errors. */
-  open(descriptor: number, atOnce: boolean): number;
+  /**
+   * Starts to read `descriptor`, now or with the first `read`, and takes ownership of it. `cgroup` is that of its process, see `guarded`,
+   * or ''. Throws epoll_ctl(2)'s errors.
+   */
+  open(descriptor: number, atOnce: boolean, cgroup: string): number;
   setPaused(pipe: number, paused: boolean): void;
   /**
    * Reads the bytes that are there, without waiting for an event, unless the pipe is paused; from a terminal at most 16 KiB. Returns
@@ -80,6 +83,16 @@ export interface PipeReader {
  * behind those numbers. Throws the errors of pipe2(2) and epoll_create1(2).
  */
 export function pipeReader(room: Buffer, onRead: (pipe: number, length: number) => void): PipeReader;
+
+// --- process/guard.c --------------------------------------------------------------------------------------
+
+/**
+ * Calls a function that does one system call on a pipe or a terminal of the process in this cgroup, and returns its result. A process
+ * can keep these locked for good: the kernel copies under the lock, and a page may never come (userfaultfd(2), FUSE). If the call has
+ * waited for two seconds, a thread kills the cgroup. If that does not help, it kills the cgroup above, and then `user` and `ptys` beside
+ * that, each after two seconds more.
+ */
+export function guarded<T>(cgroup: string, call: () => T): T;
 
 // --- process/ready.c --------------------------------------------------------------------------------------
 
@@ -167,7 +180,10 @@ export interface Place {
  */
 export function openPlace(path: Buffer, follow: boolean): Promise<Place>;
 
-/** Opens a name in a directory with the rights of `owner`. A new file has the mode 0666 less the umask. Source: openat(2). */
+/**
+ * Opens a name in a directory with the rights of `owner`. A terminal does not become that of the daemon. A new file has the mode 0600,
+ * and an unnamed one (O_TMPFILE) 0666 less the umask. Source: openat(2).
+ */
 export function openAt(directory: number, name: Buffer, flags: number, owner: number | null): Promise<number>;
 
 /**

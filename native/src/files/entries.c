@@ -2,7 +2,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -91,9 +90,7 @@ static int open_absolute(reading* r, place* at) {
   int error = walk_to(r->path, WALK_FOLLOW, at);
   r->owner = at->owner;
   int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | (at->is_magic ? 0 : O_NOFOLLOW);
-  if (!error) return openat(at->directory, at->name, flags);
-  errno = error;
-  return -1;
+  return error ? errno = error, -1 : openat(at->directory, at->name, flags);
 }
 
 static int open_below(const reading* r, rights* before) {

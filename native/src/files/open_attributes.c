@@ -2,7 +2,6 @@
 // waits for its server. Sources: fsetxattr(2), fremovexattr(2), utimensat(2), readlinkat(2), and see record.c.
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>

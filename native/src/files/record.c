@@ -50,10 +50,7 @@ void records_append(records* out, const void* bytes, size_t length) {
   if (out->length + length > out->capacity) {
     size_t capacity = (out->length + length) * 2;
     char* grown = realloc(out->bytes, capacity);
-    if (!grown) {
-      out->failed = true;
-      return;
-    }
+    if (!grown) return (void)(out->failed = true);
     out->bytes = grown;
     out->capacity = capacity;
   }

@@ -1,7 +1,6 @@
 // Reads a small file in the page cache without blocking. Sources: openat2(2), RESOLVE_CACHED; preadv2(2), RWF_NOWAIT.
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <linux/magic.h>
 #include <linux/openat2.h>
 #include <stdio.h>

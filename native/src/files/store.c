@@ -2,7 +2,6 @@
 // AT_SYMLINK_FOLLOW, inotify(7), copy_file_range(2), fallocate(2), lseek(2) SEEK_HOLE, futimens(3); see walk.h.
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -207,10 +206,7 @@ static bool store_at(storing* s, const place* at) {
   if (fstatat(at->directory, at->name, &status, AT_SYMLINK_NOFOLLOW) < 0)
     return errno == ENOENT && !s->inode[0] && create(s, at);
   if (!S_ISREG(status.st_mode)) return false;
-  if (!s->inode[0]) {
-    name_inode(&status, s->inode);
-    return false;
-  }
+  if (!s->inode[0]) return name_inode(&status, s->inode), false;
   int file = openat(at->directory, at->name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   if (file < 0) return false;
   bool done = overwrite(s, file);

@@ -30,9 +30,14 @@ static bool step_into(place* at, int directory) {
   return true;
 }
 
+// A terminal must not become that of the daemon. openat2 refuses other flags with O_PATH.
+static int opening(int flags) {
+  return flags | O_CLOEXEC | (flags & O_PATH ? 0 : O_NOCTTY);
+}
+
 static int open_in_mount(int directory, const char* path, int flags, uint64_t resolve) {
-  struct open_how how = {.flags = (uint64_t)(flags | O_CLOEXEC), .resolve = RESOLVE_NO_XDEV | resolve};
-  if (flags & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY))) how.mode = 0666;
+  struct open_how how = {.flags = (uint64_t)opening(flags), .resolve = RESOLVE_NO_XDEV | resolve};
+  if (flags & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY))) how.mode = flags & O_CREAT ? 0600 : 0666;
   return (int)syscall(SYS_openat2, directory, path, &how, sizeof how);
 }
 
@@ -40,13 +45,13 @@ int walk_open(int directory, const char* name, int flags) {
   int file = open_in_mount(directory, name, flags, 0);
   // Kernels and sandboxes without openat2 return ENOSYS or EPERM.
   if (file >= 0 || (errno != EXDEV && errno != ENOSYS && errno != EPERM)) return file;
-  if (flags & O_CREAT) return openat(directory, name, flags | O_CLOEXEC, 0666);
+  if (flags & O_CREAT) return openat(directory, name, opening(flags), 0600);
   // Opening the root of a mount with O_PATH sends no request to its server.
   file = openat(directory, name, O_PATH | O_CLOEXEC | (flags & (O_NOFOLLOW | O_DIRECTORY)));
   int error = file < 0 ? errno : mounts_check(file);
   if (file >= 0 && (error || !(flags & O_PATH))) close(file);
   errno = error;
-  return error ? -1 : flags & O_PATH ? file : openat(directory, name, flags | O_CLOEXEC, 0666);
+  return error ? -1 : flags & O_PATH ? file : openat(directory, name, opening(flags), 0666);
 }
 
 // Opens a path on kernels and in sandboxes without openat2.
@@ -55,7 +60,7 @@ static int open_by_parts(int directory, const char* path, int flags) {
   int at = path[0] == '/' ? open("/", O_PATH | O_CLOEXEC) : fcntl(directory, F_DUPFD_CLOEXEC, 3);
   while (at >= 0 && (name = strsep(&rest, "/"))) {
     int step = rest ? O_PATH | O_DIRECTORY : flags;
-    int below = openat(at, name[0] ? name : ".", step | O_NOFOLLOW | O_CLOEXEC), error = errno;
+    int below = openat(at, name[0] ? name : ".", opening(step) | O_NOFOLLOW), error = errno;
     close(at);
     at = below;
     errno = error;
@@ -64,7 +69,7 @@ static int open_by_parts(int directory, const char* path, int flags) {
 }
 
 int walk_open_below(int directory, const char* path, int flags, bool crosses) {
-  struct open_how how = {.flags = (uint64_t)flags | O_NOFOLLOW | O_CLOEXEC,
+  struct open_how how = {.flags = (uint64_t)(opening(flags) | O_NOFOLLOW),
                          .resolve = RESOLVE_NO_SYMLINKS | (crosses ? 0 : RESOLVE_NO_XDEV)};
   int file = (int)syscall(SYS_openat2, directory, path, &how, sizeof how);
   return file < 0 && (errno == ENOSYS || errno == EPERM) ? open_by_parts(directory, path, flags) : file;
@@ -122,8 +127,7 @@ static int follow(walker* w, int link, const char* name, bool is_last) {
     int file = walk_open(at->directory, name, O_PATH);
     if (file < 0) return errno;
     close(file);
-    at->is_magic = true;
-    return 0;
+    return at->is_magic = true, 0;
   }
   ssize_t length = readlinkat(link, "", target, sizeof target - 1);
   if (length < 0) return errno;
@@ -158,24 +162,14 @@ static int step(walker* w, bool* done) {
   bool is_last;
   int error = take_part(w->rest, name, &is_last);
   if (error) return error;
-  if (name[0] == '\0' || strcmp(name, ".") == 0) {
-    *done = is_last;
-    return 0;
-  }
-  if (strcmp(name, "..") == 0) {
-    *done = is_last;
-    return step_by_name(at, name);
-  }
   *done = is_last;
+  if (name[0] == '\0' || strcmp(name, ".") == 0) return 0;
+  if (strcmp(name, "..") == 0) return step_by_name(at, name);
   if (is_last) strcpy(at->name, name);
   if (is_last && w->mode == WALK_TO_NAME) return 0;
 
   int part = walk_open(at->directory, name, O_PATH | O_NOFOLLOW);
-  if (part < 0 && errno == ENOENT) {
-    if (is_last) return 0;
-    *done = true;
-    return keep_missing(w, name);
-  }
+  if (part < 0 && errno == ENOENT) return *done = true, is_last ? 0 : keep_missing(w, name);
   struct stat status;
   if (part < 0 || fstat(part, &status) < 0) {
     error = errno;
@@ -189,10 +183,7 @@ static int step(walker* w, bool* done) {
     close(part);
     return error;
   }
-  if (!is_last && S_ISDIR(status.st_mode)) {
-    step_into(at, part);
-    return 0;
-  }
+  if (!is_last && S_ISDIR(status.st_mode)) return step_into(at, part), 0;
   close(part);
   return is_last ? 0 : ENOTDIR;
 }

@@ -35,11 +35,11 @@ int walk_to(const char* path, walk_mode mode, place* at);
 // Resolves the link `name` of an open directory, beginning with the thread's rights, and otherwise as `walk_to` does.
 int walk_link(int directory, const char* name, place* at);
 
-// Opens a name, close-on-exec. A new file has the mode 0666 less the umask. Refuses to enter a mount that the thread
-// must not enter (EREMOTE). Returns the descriptor, or -1 with errno set.
+// Opens a name, close-on-exec and with O_NOCTTY. A new file has the mode 0600, and an unnamed one 0666 less the umask.
+// Refuses to enter a mount that the thread must not enter (EREMOTE). Returns the descriptor, or -1 with errno set.
 int walk_open(int directory, const char* name, int flags);
 
-// Opens `path`, absolute or below an open directory, close-on-exec, without following any link; with O_PATH, a link as
+// Opens `path`, absolute or below an open directory, close-on-exec and with O_NOCTTY, without following any link; with O_PATH, a link as
 // the last component is opened itself. Unless `crosses`, a mount point on the path is EXDEV if the kernel has
 // openat2(2). Returns the descriptor, or -1 with errno set.
 int walk_open_below(int directory, const char* path, int flags, bool crosses);

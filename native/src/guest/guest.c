@@ -2,12 +2,9 @@
 // clock_settime(2), sd_notify(3), unix(7), sock_diag(7), flock(2), random(4).
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <linux/fs.h>
 #include <linux/netlink.h>
 #include <linux/random.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>

@@ -1,6 +1,5 @@
 // createMemory and mapMemory provide memory that belongs to a descriptor. Sources: memfd_create(2), mmap(2).
 #include <errno.h>
-#include <stdint.h>
 #include <sys/mman.h>
 
 #include "support/napi.h"

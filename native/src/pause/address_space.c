@@ -4,7 +4,6 @@
 // window. Where the address is occupied, the kernel places the page directly below the previous mapping instead.
 #include <errno.h>
 #include <pthread.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,9 +27,8 @@ struct range {
 
 // Reserves one gap. Returns false when something was mapped into it after it was listed.
 static bool reserve(struct range gap) {
-  size_t length = gap.end - gap.start;
   int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
-  return mmap((void*)gap.start, length, PROT_NONE, flags, -1, 0) != MAP_FAILED || errno != EEXIST;
+  return mmap((void*)gap.start, gap.end - gap.start, PROT_NONE, flags, -1, 0) != MAP_FAILED || errno != EEXIST;
 }
 
 // Returns the upper bound, which is at most half of the address space: arm64 kernels may have only 39 bits in all.

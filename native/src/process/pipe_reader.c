@@ -3,10 +3,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 #include <uv.h>
 
+#include "process/spawn.h"
 #include "support/napi.h"
 
 // The most consecutive reads from a pipe and from a terminal per event, the most events at a time, and the most bytes
@@ -18,6 +21,7 @@ typedef struct {
   bool terminal, paused;
   bool watched;     // whether it is in the epoll
   bool referenced;  // whether it keeps the event loop alive
+  char* cgroup;     // that of its process; "": unknown
 } reading;
 
 // There is one reader per environment, until the environment is torn down.
@@ -67,7 +71,10 @@ static void end(reader* r, uint32_t id) {
   set_referenced(r, id, false);
   // While a record keeps the pipe open, closing the descriptor would not remove it from the epoll.
   set_watched(r, id, false);
+  guard_enter(r->table[id].cgroup);
   close(r->table[id].fd);
+  guard_leave();
+  free(r->table[id].cgroup);
   r->table[id].fd = -1;
 }
 
@@ -100,10 +107,12 @@ static uint32_t read_pipe(reader* r, uint32_t id) {
   size_t most = terminal ? TERMINAL_BYTES : r->size;
   for (int reads = 0; reads < (terminal ? TERMINAL_READS : READS) && is_open(r, id) && !r->table[id].paused; reads++) {
     r->note[0] = id;
+    guard_enter(r->table[id].cgroup);
     ssize_t got = splice(r->table[id].fd, NULL, r->transit[1], NULL, most, SPLICE_F_NONBLOCK);
     if (got > 0) r->note[1] = (uint32_t)got, got = read(r->transit[0], r->note + 2, (size_t)got);
     // Some kernels from 5.10 to 5.11 cannot splice from a terminal. A kill loses the bytes that are being read.
     else if (got < 0 && errno == EINVAL) got = read(r->table[id].fd, r->note + 2, r->size);
+    guard_leave();
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) break;
     if (got <= 0) return finish(r, id), total;
@@ -144,15 +153,18 @@ static reader* reader_of(napi_env env, napi_callback_info info) {
 }
 
 static napi_value js_open(napi_env env, napi_callback_info info) {
-  int fd;
+  int fd, number;
   bool watched;
+  char cgroup[PATH_MAX];
   reader* r = reader_of(env, info);
-  if (!arg_parse(env, info, "db", &fd, &watched)) return NULL;
+  if (!arg_parse(env, info, "dbp", &fd, &watched, "open", cgroup)) return NULL;
   int64_t id = free_slot(r);
   if (id < 0) return envd_throw_errno(env, ENOMEM, "poll", NULL);
-  r->table[id] = (reading){.fd = fd, .terminal = isatty(fd)};
+  char* kept = envd_copy(env, cgroup, strlen(cgroup));
+  if (!kept) return NULL;
+  r->table[id] = (reading){.fd = fd, .terminal = ioctl(fd, TIOCGPTN, &number) == 0, .cgroup = kept};
   int error = set_watched(r, (uint32_t)id, watched);
-  if (error) return r->table[id].fd = -1, envd_throw_errno(env, error, "poll", NULL);
+  if (error) return r->table[id].fd = -1, free(kept), envd_throw_errno(env, error, "poll", NULL);
   set_referenced(r, (uint32_t)id, true);
   return envd_number(env, (double)id);
 }

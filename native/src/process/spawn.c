@@ -225,10 +225,7 @@ static void on_reports_closed(uv_poll_t* poll, int status, int events) {
 
 static void on_limit(uv_timer_t* timer) {
   start* s = timer->data;
-  if (s->state == FAILED) {
-    s->state = GIVEN_UP;
-    return report_failure(s);
-  }
+  if (s->state == FAILED) return s->state = GIVEN_UP, report_failure(s);
   if (s->pid == 0) read_reports(s);
   int cgroup = s->cgroup[0] ? open(s->cgroup, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
   bool waits = s->pid == 0 || (cgroup >= 0 && frozen_error(cgroup) == EAGAIN);
@@ -276,7 +273,10 @@ static void request(uv_timer_t* timer) {
   const bool has_file = s->theirs[PLAN] >= 0;
   int error = starter_request(s->theirs, has_file ? PLAN + 1 : PLAN, s->plan, has_file ? 1 : s->plan_size);
   if (error == EAGAIN) return (void)uv_timer_start(timer, request, AGAIN_MS, 0);
+  // The process may run already, and use its ends.
+  guard_enter(s->cgroup);
   close_theirs(s);
+  guard_leave();
   free(s->plan), s->plan = NULL;
   if (error) abandon(s, error, "fork");
   else uv_timer_start(timer, on_limit, s->given.limit_ms, 0);

@@ -46,7 +46,7 @@ static bool may_stay(const plan_head* plan) {
 // Returns whether the first bytes of the file contain no NUL. Those of a program for another architecture do.
 static bool is_script(const char* file) {
   char start[128];
-  int descriptor = open(file, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  int descriptor = open(file, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   ssize_t length = descriptor < 0 ? -1 : read(descriptor, start, sizeof start);
   return length >= 0 && !memchr(start, '\0', (size_t)length);
 }

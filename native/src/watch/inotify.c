@@ -3,9 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -111,8 +109,7 @@ static napi_value add(napi_env env, napi_callback_info info) {
   char path[PATH_MAX];
   if (!i || !arg_parse(env, info, "pu", "inotify_add_watch", path, &mask)) return NULL;
   int descriptor = inotify_add_watch(i->inotify, path, mask);
-  if (descriptor < 0) return envd_throw_errno(env, errno, "inotify_add_watch", path);
-  return envd_number(env, descriptor);
+  return descriptor < 0 ? envd_throw_errno(env, errno, "inotify_add_watch", path) : envd_number(env, descriptor);
 }
 
 static napi_value remove_watch(napi_env env, napi_callback_info info) {
@@ -184,12 +181,7 @@ static napi_value close_inotify(napi_env env, napi_callback_info info) {
 
 // Creates the object that owns the instance.
 static napi_value wrap(napi_env env, instance* i) {
-  static const export methods[] = {
-      {"add", add},
-      {"remove", remove_watch},
-      {"take", take},
-      {"close", close_inotify},
-  };
+  static const export methods[] = {{"add", add}, {"remove", remove_watch}, {"take", take}, {"close", close_inotify}};
   napi_value object;
   NAPI_CALL(env, napi_create_object(env, &object));
   if (!envd_export(env, object, methods, sizeof methods / sizeof *methods, NULL)) return NULL;

@@ -1,7 +1,11 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import { holder } from '../../support/attackers/holder.ts';
 import { connectTo, transcribe } from '../../support/clients/clients.ts';
 import { needs } from '../../support/machine/needs.ts';
 import { startDaemon } from '../../support/programs/daemon.ts';
+import { daemonCommand } from '../../support/programs/programs.ts';
 
 /*
  * A process gives up its controlling terminal and ends, while one that it has started goes on writing to the terminal:
@@ -39,4 +43,24 @@ test('what others go on writing to the terminal of a process that has ended is n
     expect(String(pty)).toMatch(/^last words/);
     expect(pty.length).toBeLessThan(MOST_BYTES);
   }
+});
+
+/** The controlling terminal of a process, 0 if it has none. Source: proc_pid_stat(5). */
+function terminalOf(pid: number): number {
+  const [, , , , terminal] = readFileSync(`/proc/${pid}/stat`, 'latin1').split(') ').at(-1)?.split(' ') ?? [];
+  return Number(terminal);
+}
+
+test('a terminal that a client names does not become that of the daemon, a leader of its session', async () => {
+  await using daemon = await startDaemon({ command: ['setsid', ...daemonCommand()] });
+  const path = join(daemon.scratch, 'terminal');
+  await holder(
+    `ends = os.openpty(); os.symlink(os.ttyname(ends[1]), '${path}'); print('open'); time.sleep(1000)`,
+  );
+  const { process, filesystem } = connectTo(daemon.url);
+  await expect(transcribe(process.start({ process: { cmd: path } }))).rejects.toThrow('EACCES');
+  await filesystem.stat({ path });
+  await fetch(`${daemon.url}/files?path=${path}`);
+  await fetch(`${daemon.url}/files?path=${path}`, { method: 'POST', body: 'x' });
+  expect(terminalOf(daemon.pid)).toBe(0);
 });

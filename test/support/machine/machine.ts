@@ -16,6 +16,7 @@ import { fileURLToPath } from 'node:url';
 import { findCgroupMount } from '../../../src/daemon/linux/cgroups/cgroup-mounts.ts';
 
 const LIST = fileURLToPath(new URL('../../../.ci/packages.txt', import.meta.url));
+const KEEP_LOCKED = fileURLToPath(new URL('../attackers/keep-locked.py', import.meta.url));
 /** Magic number of statfs(2). */
 const EXT4_SUPER_MAGIC = 0xef53;
 const SYSTEM_DIRECTORIES = ['/usr/sbin', '/sbin'];
@@ -28,6 +29,7 @@ export type Requirement =
   | 'loop devices'
   | 'cgroup v2'
   | 'user namespaces'
+  | 'userfaultfd'
   | 'room for 2 GiB'
   | 'containers'
   | 'kernel log'
@@ -52,6 +54,9 @@ const PROBES: Record<string, () => string | null> = {
     reasonAgainst('root') ?? failureOf('there is no cgroup v2 that can be written to', makeACgroup),
   'user namespaces': () =>
     failureOf('user namespaces are not permitted', () => run('unshare', '-Ur', 'true')),
+  userfaultfd: () =>
+    reasonAgainst('root') ??
+    failureOf('the kernel has no userfaultfd', () => run('python3', KEEP_LOCKED, 'probe')),
   'the published command-line client': () =>
     failureOf('@e2b/cli is not installed', () => run('e2b', '--version')),
   'the published Python client': () =>

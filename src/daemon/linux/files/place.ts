@@ -15,6 +15,9 @@ import { OpenFile } from './open-file.ts';
 /** Identifies the owner of a file or directory. */
 export type Owner = Pick<User, 'uid' | 'gid'>;
 
+/** A new file gets this mode when it is complete, unless the client asks for another one. */
+export const FILE_MODE = 0o644;
+
 /**
  * open(2) fails with one of these errors where O_TMPFILE is not supported. With EISDIR it was taken for the open of a
  * directory; EACCES comes from /proc/sys.
@@ -113,8 +116,8 @@ export class PathHandle implements Disposable {
   }
 
   /**
-   * Opens the name without following a symbolic link. A new file has mode 0666 & ~umask. While another process holds a
-   * lease on the file (fcntl(2), F_SETLEASE), an open with O_NONBLOCK is repeated. Throws EAGAIN if the lease stays.
+   * Opens the name without following a symbolic link. A new file has mode 0600. While another process holds a lease on
+   * the file (fcntl(2), F_SETLEASE), an open with O_NONBLOCK is repeated. Throws EAGAIN if the lease stays.
    */
   async openFile(flags: number, name = this.name): Promise<OpenFile> {
     if (this.isBelowMissing) throw new MissingParent('ENOENT: no such file or directory, open');

@@ -2,6 +2,7 @@ import { closeSync, writeSync } from 'node:fs';
 import { onAbort } from '../../../base/abort.ts';
 import { isSystemError } from '../../../base/errors.ts';
 import { awaitReady } from '../lanes/readiness.ts';
+import { guarded } from './guarded.ts';
 
 /** The queue holds this many bytes, besides the kernel's buffer. */
 const QUEUE_BYTES = 1024 * 1024;
@@ -24,6 +25,7 @@ interface Waiting {
 export class InputQueue {
   readonly #descriptor: number;
   readonly #owns: boolean;
+  readonly #cgroup: string | null;
   /** These pieces are accepted and not completely written. */
   readonly #accepted: Uint8Array[] = [];
   /** The kernel has taken this many bytes of the first accepted piece. */
@@ -37,10 +39,11 @@ export class InputQueue {
   /** This ends the wait for the kernel. It is null while nothing waits. */
   #cancel: (() => void) | null = null;
 
-  /** `owns` says whether the queue closes the descriptor. */
-  constructor(descriptor: number, owns: boolean) {
+  /** `owns` says whether the queue closes the descriptor. `cgroup` is that of the process, or null if it is unknown. */
+  constructor(descriptor: number, owns: boolean, cgroup: string | null) {
     this.#descriptor = descriptor;
     this.#owns = owns;
+    this.#cgroup = cgroup;
   }
 
   /** Tells whether the queue accepts input. */
@@ -96,7 +99,7 @@ export class InputQueue {
     this.#cancel?.();
     this.#accepted.length = this.#taken = this.#length = 0;
     this.#refuseWaiting();
-    if (this.#owns) closeSync(this.#descriptor);
+    if (this.#owns) guarded(this.#cgroup, () => closeSync(this.#descriptor));
     this.#closed.resolve();
   }
 
@@ -148,7 +151,7 @@ export class InputQueue {
       const [first] = this.#accepted;
       if (!first) return;
       const size = Math.min(most, first.length - this.#taken);
-      const count = writeSync(this.#descriptor, first, this.#taken, size);
+      const count = guarded(this.#cgroup, () => writeSync(this.#descriptor, first, this.#taken, size));
       this.#taken += count;
       most -= count;
       if (this.#taken < first.length) continue;

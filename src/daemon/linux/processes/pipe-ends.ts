@@ -1,4 +1,5 @@
 import { native, type PipeReader } from '../system/native.ts';
+import { guarded } from './guarded.ts';
 import { ReadBuffer } from './read-buffer.ts';
 
 /** Says whose output a pipe carries, for a program that comes after a crash. */
@@ -7,9 +8,11 @@ export interface PipeOwner {
   readonly stream: number;
   /** The stream had this many bytes before those of this pipe. */
   readonly offset: number;
+  /** This is the path of the cgroup of the process, or null if it is unknown. */
+  readonly cgroup: string | null;
 }
 
-const NOBODY: PipeOwner = { process: 0, stream: 0, offset: 0 };
+const NOBODY: PipeOwner = { process: 0, stream: 0, offset: 0, cgroup: null };
 
 /** Reads all pipes and terminals into one shared buffer and copies each result, so that no read allocates 64 KiB. */
 export class PipePoller {
@@ -20,9 +23,9 @@ export class PipePoller {
 
   /** Reads a pipe or a terminal's master, which the result owns. If not `isWatched`, only `ReadEnd.read` reads it. */
   read(descriptor: number, onBytes: (bytes: Buffer) => void, owner = NOBODY, isWatched = true): ReadEnd {
-    const pipe = this.#reader.open(descriptor, isWatched);
+    const pipe = this.#reader.open(descriptor, isWatched, owner.cgroup ?? '');
     this.#buffer.own(pipe, owner);
-    const end = new ReadEnd(this.#reader, pipe, descriptor, onBytes);
+    const end = new ReadEnd(this.#reader, pipe, { descriptor, cgroup: owner.cgroup }, onBytes);
     this.#open.set(pipe, end);
     return end;
   }
@@ -54,6 +57,8 @@ export class PipePoller {
 /** Owns the descriptor of the reading end of a pipe, or of the master of a terminal. */
 export class ReadEnd {
   readonly descriptor: number;
+  /** This is the path of the cgroup of the process, or null if it is unknown. */
+  readonly cgroup: string | null;
   readonly #reader: PipeReader;
   readonly #pipe: number;
   /** This receives the bytes read. It is null once they are discarded. */
@@ -65,11 +70,17 @@ export class ReadEnd {
   #unread = 0;
 
   /** `PipePoller.read` makes it. `pipe` is the reader's number for the pipe. */
-  constructor(reader: PipeReader, pipe: number, descriptor: number, onBytes: (bytes: Buffer) => void) {
+  constructor(
+    reader: PipeReader,
+    pipe: number,
+    from: Pick<ReadEnd, 'descriptor' | 'cgroup'>,
+    onBytes: (bytes: Buffer) => void,
+  ) {
     this.#onBytes = onBytes;
     this.#reader = reader;
     this.#pipe = pipe;
-    this.descriptor = descriptor;
+    this.descriptor = from.descriptor;
+    this.cgroup = from.cgroup;
   }
 
   /** Resolves at end of file, when all write ends are closed and everything was read. */
@@ -118,7 +129,7 @@ export class ReadEnd {
 
   /** Returns how many bytes in the pipe have not been read. Source: FIONREAD, pipe(7). */
   get pending(): number {
-    return this.#isClosed ? 0 : native.pendingBytes(this.descriptor);
+    return this.#isClosed ? 0 : guarded(this.cgroup, () => native.pendingBytes(this.descriptor));
   }
 
   /** Takes bytes that were read; `PipePoller` calls it. */

@@ -2,6 +2,7 @@ import { closeSync, constants, fchmodSync, fchownSync, openSync } from 'node:fs'
 import { EnvdError } from '../../../base/errors.ts';
 import type { Owner } from '../files/place.ts';
 import { native } from '../system/native.ts';
+import { guarded } from './guarded.ts';
 import { InputQueue } from './input-queue.ts';
 import type { ReadEnd } from './pipe-ends.ts';
 
@@ -50,7 +51,7 @@ export class Terminal implements Disposable {
   /** The terminal owns `output` and `slave`. */
   constructor(output: ReadEnd, slave: number) {
     this.#output = output;
-    this.input = new InputQueue(output.descriptor, false);
+    this.input = new InputQueue(output.descriptor, false, output.cgroup);
     this.slave = slave;
     // The output closes early when the poller could not allocate memory (ENOMEM).
     void output.closed.then(() => this[Symbol.dispose]());
@@ -69,7 +70,8 @@ export class Terminal implements Disposable {
   resize(size: TerminalSize): void {
     checkSize(size);
     if (this.#closed) throw new EnvdError('failed_precondition', 'cannot resize: the terminal is closed');
-    native.resizeTerminal(this.#output.descriptor, size.cols, size.rows);
+    const { descriptor, cgroup } = this.#output;
+    guarded(cgroup, () => native.resizeTerminal(descriptor, size.cols, size.rows));
   }
 
   /**
@@ -92,7 +94,7 @@ export class Terminal implements Disposable {
     this.#closed = true;
     this.input.destroy();
     this.#output.close();
-    closeSync(this.slave);
+    guarded(this.#output.cgroup, () => closeSync(this.slave));
   }
 }
 

@@ -74,7 +74,7 @@ async function complete(
 ): Promise<boolean> {
   // A new file has no old metadata to remove.
   const carriesMetadata = isEmpty(metadata) || (await replaceMetadata(staged.file, metadata));
-  if (change.mode !== null) await staged.file.chmod(change.mode);
+  if (change.mode !== null) await staged.setMode(change.mode);
   // The sync comes before the link, so that after a crash the name never refers to missing content.
   if (durable) await staged.file.sync();
   return carriesMetadata;

@@ -1,7 +1,7 @@
 import { constants } from 'node:fs';
 import { isSystemError } from '../../../../base/errors.ts';
 import type { OpenFile } from '../../../linux/files/open-file.ts';
-import type { PathHandle } from '../../../linux/files/place.ts';
+import { FILE_MODE, type PathHandle } from '../../../linux/files/place.ts';
 import { writeFully } from '../../../linux/files/write-fully.ts';
 import type { User } from '../../../linux/system/users.ts';
 import type { FileChange } from '../entries/file-change.ts';
@@ -12,7 +12,7 @@ const { O_WRONLY, O_TRUNC, O_APPEND, O_CREAT, O_EXCL, O_NONBLOCK, O_NOCTTY } = c
 /**
  * Writes a file in place, where content cannot be staged: /proc, /sys, pipes, devices, network mounts. The file is
  * opened with the first batch, so that an upload that fails earlier does not truncate it. An existing file keeps its
- * owner, because most are kernel interfaces and not users' files.
+ * owner, because most are kernel interfaces and not users' files. Others cannot read a new file before the commit.
  */
 export class InPlaceFile implements AsyncDisposable {
   readonly #place: PathHandle;
@@ -40,11 +40,12 @@ export class InPlaceFile implements AsyncDisposable {
   /** Completes the file and returns whether the metadata was stored. If `durable` is true, it calls fsync(2). */
   async commit(metadata: FileMetadata, durable: boolean): Promise<boolean> {
     const file = await this.#open();
-    if (this.#isNew) await this.#changeOwner(file);
+    if (this.#isNew) await asServerAllows(file.chown(this.#user.uid, this.#user.gid));
     const isRegular = (await file.stat()).isFile();
     const isChanged = this.#change.placement === 'whole' || !isEmpty(metadata);
     const carriesMetadata = isRegular && isChanged && (await replaceMetadata(file, metadata));
     if (isRegular && this.#change.mode !== null) await this.#setMode(file, this.#change.mode);
+    else if (this.#isNew) await asServerAllows(file.chmod(FILE_MODE));
     if (durable) await file.sync();
     this.#isNew = false;
     this.#sizeBefore = null;
@@ -94,13 +95,13 @@ export class InPlaceFile implements AsyncDisposable {
     this.#isNew = true;
     return file;
   }
+}
 
-  /** Sets the owner. A file server may refuse that (root squash), and then chooses the owner itself. */
-  async #changeOwner(file: OpenFile): Promise<void> {
-    try {
-      await file.chown(this.#user.uid, this.#user.gid);
-    } catch (error) {
-      if (!isSystemError(error, 'EPERM', 'ENOTSUP', 'EINVAL')) throw error;
-    }
+/** Waits for a change of owner or mode. A file server may refuse that (root squash), and then chooses itself. */
+async function asServerAllows(change: Promise<void>): Promise<void> {
+  try {
+    await change;
+  } catch (error) {
+    if (!isSystemError(error, 'EPERM', 'ENOTSUP', 'EINVAL')) throw error;
   }
 }

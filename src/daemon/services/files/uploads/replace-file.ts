@@ -17,7 +17,7 @@ export async function replaceByStaged(
   previous: Pick<Stats, 'mode'> | null,
   user: User,
 ): Promise<void> {
-  if (previous) await staged.file.chmod(previous.mode & 0o777);
+  if (previous) await staged.setMode(previous.mode & 0o777);
   let exists = previous !== null;
   for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
     try {

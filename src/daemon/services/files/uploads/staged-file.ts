@@ -3,7 +3,7 @@ import { EnvdError } from '../../../../base/errors.ts';
 import { copyContent } from '../../../linux/files/copy-content.ts';
 import { temporaryName } from '../../../linux/files/directory-writer.ts';
 import type { OpenFile } from '../../../linux/files/open-file.ts';
-import type { PathHandle } from '../../../linux/files/place.ts';
+import { FILE_MODE, type PathHandle } from '../../../linux/files/place.ts';
 import { writeFully } from '../../../linux/files/write-fully.ts';
 import type { User } from '../../../linux/system/users.ts';
 
@@ -17,6 +17,8 @@ export class StagedFile implements AsyncDisposable {
   readonly #place: PathHandle;
   /** This is its temporary name in the place's directory, until it is renamed. */
   #temporary: string | null;
+  /** A file with a temporary name gets this mode at last, because others see it from the start. */
+  #mode = FILE_MODE;
   #size = 0;
 
   private constructor(file: OpenFile, place: PathHandle, temporary: string | null) {
@@ -56,6 +58,12 @@ export class StagedFile implements AsyncDisposable {
     this.#size += await copyContent(source, this.file, this.#size);
   }
 
+  /** Sets the mode that the published file has. */
+  async setMode(mode: number): Promise<void> {
+    this.#mode = mode;
+    if (!this.#temporary) await this.file.chmod(mode);
+  }
+
   /** Reads the whole content into memory. */
   async read(): Promise<Buffer> {
     const content = Buffer.alloc(this.#size);
@@ -92,6 +100,7 @@ export class StagedFile implements AsyncDisposable {
   async replace(user: User): Promise<void> {
     if (this.#temporary) {
       await this.file.chown(user.uid, user.gid);
+      await this.file.chmod(this.#mode);
     } else {
       const temporary = temporaryName();
       await this.#place.publish(this.file, user, temporary);

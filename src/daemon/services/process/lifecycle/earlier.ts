@@ -72,7 +72,7 @@ export function takeOverProcess(
   leaf: Leaf | null,
 ): ManagedProcess | EndedProcess {
   const { end } = state;
-  const channels = takeOverChannels(state.ends, poller, output);
+  const channels = takeOverChannels(state.ends, { poller, output, cgroup: state.leaf });
   if (end === null)
     return new ManagedProcess({
       ...state,

@@ -42,11 +42,19 @@ export interface ChannelEnds {
 
 export const NO_ENDS: ChannelEnds = { stdin: null, stdout: null, stderr: null, master: null, slave: null };
 
+/** Says where the output of a process goes. */
+export interface Receiver {
+  readonly poller: PipePoller;
+  readonly output: Output;
+  /** This is the path of the cgroup of the process, or null if it has none. */
+  readonly cgroup: string | null;
+}
+
 /** Returns the channels of a process that an earlier program has started. A closed terminal becomes closed pipes. */
-export function takeOverChannels(ends: ChannelEnds, poller: PipePoller, output: Output): Channels {
+export function takeOverChannels(ends: ChannelEnds, receiver: Receiver): Channels {
   const { master, slave } = ends;
-  if (master === null || slave === null) return new PipeChannels(ends, poller, output, true);
-  return new TerminalChannels(new Terminal(readStream('pty', master, poller, output, true), slave));
+  if (master === null || slave === null) return new PipeChannels(ends, receiver, true);
+  return new TerminalChannels(new Terminal(readStream('pty', master, receiver, true), slave));
 }
 
 /** Starts a process on pipes. Without `withStdin` its input is /dev/null. */
@@ -59,7 +67,8 @@ export async function openPipes(
   const { process: spawned, pipes } = await spawnWithPipes(launch, withStdin);
   try {
     const ends = { ...NO_ENDS, ...pipes };
-    return { spawned, channels: new PipeChannels(ends, poller, output, !spawned.isOver) };
+    const receiver = { poller, output, cgroup: launch.cgroup };
+    return { spawned, channels: new PipeChannels(ends, receiver, !spawned.isOver) };
   } catch (error) {
     // Nobody would know about the process.
     if (!spawned.isOver) signalGroup(spawned.pid, SIGKILL);
@@ -76,7 +85,8 @@ export async function openTerminal(
   poller: PipePoller,
   output: Output,
 ): Promise<{ spawned: Spawned; channels: Channels }> {
-  const read = (master: number) => readStream('pty', master, poller, output, false);
+  const receiver = { poller, output, cgroup: launch.cgroup };
+  const read = (master: number) => readStream('pty', master, receiver, false);
   const terminal = Terminal.open(size, launch.user, read);
   try {
     // Nobody takes its output yet.
@@ -94,11 +104,11 @@ export async function openTerminal(
 function readStream(
   stream: OutputStream,
   descriptor: number,
-  poller: PipePoller,
-  output: Output,
+  { poller, output, cgroup }: Receiver,
   isWatched: boolean,
 ): ReadEnd {
-  const owner = { process: output.number, stream: STREAMS.indexOf(stream), offset: output.totals[stream] };
+  const offset = output.totals[stream];
+  const owner = { process: output.number, stream: STREAMS.indexOf(stream), offset, cgroup };
   return poller.read(descriptor, (bytes) => output.write(stream, bytes), owner, isWatched);
 }
 
@@ -109,15 +119,10 @@ class PipeChannels implements Channels {
   readonly #stderr: ReadEnd | null;
 
   /** `isWatched` is false if the process has ended and `drained` is called next. */
-  constructor(
-    { stdin, stdout, stderr }: ChannelEnds,
-    poller: PipePoller,
-    output: Output,
-    isWatched: boolean,
-  ) {
-    this.input = stdin === null ? null : new InputQueue(stdin, true);
-    this.#stdout = stdout === null ? null : readStream('stdout', stdout, poller, output, isWatched);
-    this.#stderr = stderr === null ? null : readStream('stderr', stderr, poller, output, isWatched);
+  constructor({ stdin, stdout, stderr }: ChannelEnds, receiver: Receiver, isWatched: boolean) {
+    this.input = stdin === null ? null : new InputQueue(stdin, true, receiver.cgroup);
+    this.#stdout = stdout === null ? null : readStream('stdout', stdout, receiver, isWatched);
+    this.#stderr = stderr === null ? null : readStream('stderr', stderr, receiver, isWatched);
   }
 
   get closed(): Promise<void> {

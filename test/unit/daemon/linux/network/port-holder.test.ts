@@ -35,7 +35,7 @@ const line = (port: string, inode: number) =>
 
 test.each([
   ['of another pid namespace', [], 'user 1000'],
-  ['with a long command of odd bytes', ['7'], `user 1000, process 7 'evil \\?${'x'.repeat(94)}'`],
+  ['whose name has odd bytes, and whose arguments are not read', ['7'], "user 1000, process 7 'evil \\?'"],
 ])('a holder %s', async (_kind, pids, expected) => {
   const proc = scratch();
   mkdirSync(join(proc, 'net'));
@@ -43,7 +43,8 @@ test.each([
   for (const pid of pids) {
     mkdirSync(join(proc, pid, 'fd'), { recursive: true });
     symlinkSync('socket:[6]', join(proc, pid, 'fd/3'));
-    writeFileSync(join(proc, pid, 'cmdline'), `evil\0\x1b${'x'.repeat(1000)}\0`);
+    writeFileSync(join(proc, pid, 'comm'), 'evil \x1b\n');
+    writeFileSync(join(proc, pid, 'cmdline'), 'never read\0');
   }
   expect(await holderOf(0xc33f, proc)).toMatch(new RegExp(`^${expected}$`));
 });

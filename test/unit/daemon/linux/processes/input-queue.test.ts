@@ -20,7 +20,7 @@ function setUp() {
   execFileSync('mkfifo', [path]);
   const reading = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
   const descriptor = openSync(path, constants.O_WRONLY | constants.O_NONBLOCK);
-  const input = new InputQueue(descriptor, true);
+  const input = new InputQueue(descriptor, true, null);
   const open = { isReading: true };
   const leave = () => {
     if (open.isReading) closeSync(reading);
@@ -178,7 +178,7 @@ test('what the kernel has not taken is known', async () => {
 test('however fast it is read, a large input is written in several turns of the event loop', async () => {
   const sink = openSync('/dev/null', 'w');
   onTestFinished(() => closeSync(sink));
-  const input = new InputQueue(sink, false);
+  const input = new InputQueue(sink, false, null);
   await input.write(Buffer.alloc(3 * 1024 * 1024), never);
   expect(input.unwritten.length).toBe(2 * 1024 * 1024);
   input.end();

@@ -61,6 +61,18 @@ test('an empty upload makes an empty file', async () => {
   expect(statSync(path).size).toBe(0);
 });
 
+test.each([null, 0o600])(
+  'others cannot read a new file before it is committed with mode %o',
+  async (mode) => {
+    const path = join(scratch(), 'new');
+    await using file = new InPlaceFile(await placeOf(path), ADA, { ...REPLACE, mode });
+    await file.write(bytes('secret'), signal);
+    expect(statSync(path).mode & 0o777).toBe(0o600);
+    await file.commit(NO_METADATA, false);
+    expect(statSync(path).mode & 0o777).toBe(mode ?? 0o644);
+  },
+);
+
 test('a directory is refused', async () => {
   const path = join(scratch(), 'directory');
   mkdirSync(path);
