@@ -372,10 +372,16 @@ export function writeAttribute(
 ): Promise<void>;
 
 /**
- * Sets the times of an open file, in nanoseconds since the epoch. The file may also be a symbolic link that is open with O_PATH. Source:
- * utimensat(2), AT_EMPTY_PATH.
+ * Sets the times of an open file, in seconds since the epoch and nanoseconds. The file may also be a symbolic link that is open with
+ * O_PATH. Source: utimensat(2), AT_EMPTY_PATH.
  */
-export function writeTimes(descriptor: number, accessed: bigint, modified: bigint): Promise<void>;
+export function writeTimes(
+  descriptor: number,
+  accessed: number,
+  accessedNanoseconds: number,
+  modified: number,
+  modifiedNanoseconds: number,
+): Promise<void>;
 
 /** Reads the text of a symbolic link that is open with O_PATH. Source: readlinkat(2). */
 export function readLink(descriptor: number): Promise<Buffer>;
