@@ -24,7 +24,7 @@ typedef struct {
 
 static void read_all(job* j) {
   attribute_job* a = (attribute_job*)j;
-  errno = record_attributes(&a->found, a->descriptor, a->name);
+  errno = record_attributes(&a->found, a->descriptor, a->name, MOST_ATTRIBUTES);
   if (errno) job_fail(j, "listxattr");
 }
 
@@ -45,7 +45,7 @@ static void read_link(job* j) {
   char text[PATH_MAX];
   ssize_t length = readlinkat(a->descriptor, "", text, sizeof text);
   if (length >= 0) records_append(&a->found, text, (size_t)length);
-  if (length < 0 || a->found.failed) job_fail(j, "readlink");
+  if (length < 0 || a->found.error) job_fail(j, "readlink");
 }
 
 static napi_value found(napi_env env, job* j) {

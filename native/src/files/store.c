@@ -149,7 +149,7 @@ typedef struct {
 
 static bool has_attributes(const storing* s, int file) {
   records found = {0};
-  int error = record_attributes(&found, file, s->prefix);
+  int error = record_attributes(&found, file, s->prefix, MOST_ATTRIBUTES);
   free(found.bytes);
   return found.length > 0 || (error && error != ENOTSUP);
 }

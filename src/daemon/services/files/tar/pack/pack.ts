@@ -93,7 +93,9 @@ class Packer {
     const reader = await this.#attempt(path, () => parent.openDirectory(entry.name));
     if (!reader) return;
     await using _ = reader;
-    const attributes = entry.hasAttributes ? await attributesOf(reader.file) : [];
+    const attributes = entry.hasAttributes
+      ? ((await this.#attempt(path, () => attributesOf(reader.file))) ?? [])
+      : [];
     writeHeader(this.#out, headerOfEntry(entry, `${path}/`, '5', 0), recordsOf(attributes));
     if (entry.device !== device && (await this.#tree.isPseudo(reader))) return;
     if (depth === MAX_DEPTH) return this.#fail(path, `directory is more than ${MAX_DEPTH} levels deep`);
