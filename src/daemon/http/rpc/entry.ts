@@ -1,6 +1,6 @@
 import { create } from '@bufbuild/protobuf';
 import { type EntryInfo, EntryInfoSchema, FileType } from '../../../gen/filesystem/filesystem_pb.js';
-import { partsOf } from '../../linux/files/times.ts';
+import { splitTime } from '../../linux/files/times.ts';
 import type { Entry, EntryType } from '../../services/files/entries/entry.ts';
 import { tellableTime } from '../../services/files/entries/times.ts';
 
@@ -13,7 +13,7 @@ const FILE_TYPE: Readonly<Record<EntryType, FileType>> = {
 
 /** Converts an entry to its message. */
 export function entryToMessage(entry: Entry): EntryInfo {
-  const [seconds, nanos] = partsOf(tellableTime(entry.modifiedNs));
+  const [seconds, nanos] = splitTime(tellableTime(entry.modifiedNs));
   return create(EntryInfoSchema, {
     name: entry.name,
     type: FILE_TYPE[entry.type],

@@ -3,7 +3,7 @@ import { type BytePath, pathBuffer } from '../paths/byte-path.ts';
 import { native } from '../system/native.ts';
 import { type Attribute, decodeAttributes, HEAD } from './entries.ts';
 import type { OpenFile } from './open-file.ts';
-import { partsOf } from './times.ts';
+import { splitTime } from './times.ts';
 
 /** Describes a range of a file, in bytes. */
 export interface DataRange {
@@ -88,7 +88,7 @@ export class DirectoryReader implements AsyncDisposable {
 /** Returns the status of an open file. */
 export async function statusOfFile(file: OpenFile): Promise<FileStatus> {
   const status = await file.exactStat();
-  const [seconds, nanoseconds] = partsOf(status.mtimeNs);
+  const [seconds, nanoseconds] = splitTime(status.mtimeNs);
   return {
     mode: Number(status.mode),
     uid: Number(status.uid),
