@@ -1,11 +1,12 @@
 import { execFileSync } from 'node:child_process';
+import { existsSync, mkdirSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { connectTo } from '../../support/clients/clients.ts';
 import { scratch } from '../../support/machine/scratch.ts';
 import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
 
-/* Users of the guest make entries whose listing would take much memory: long names, and large attributes. */
+/* Users of the guest make entries that would take much memory or many descriptors: long names, large attributes, deep trees. */
 
 let daemon: TestDaemon;
 beforeAll(async () => {
@@ -79,4 +80,24 @@ test('nor does a copy', async () => {
     const copy = filesystem.copy({ source: join(path, name), destination: join(path, 'copy') });
     await expect(copy).rejects.toMatchObject(REFUSED);
   }
+});
+
+test('trees of up to 256 levels are copied and moved to another file system', async () => {
+  const { filesystem } = connectTo(daemon.url);
+  const path = made('os.makedirs("tree" + "/d" * 255)');
+  const target = scratch();
+  await filesystem.copy({ source: join(path, 'tree'), destination: join(path, 'copy') });
+  await filesystem.move({ source: join(path, 'copy'), destination: join(target, 'moved') });
+  expect(existsSync(join(target, 'moved', 'd/'.repeat(255)))).toBe(true);
+
+  mkdirSync(join(path, 'tree', 'd/'.repeat(256)));
+  const calls = [
+    filesystem.copy({ source: join(path, 'tree'), destination: join(path, 'copy') }),
+    filesystem.move({ source: join(path, 'tree'), destination: join(target, 'more') }),
+  ];
+  for (const call of calls)
+    await expect(call).rejects.toMatchObject({
+      message: expect.stringContaining('[failed_precondition] tree is more than 256 levels deep'),
+    });
+  expect([readdirSync(path), readdirSync(target)]).toEqual([['tree'], ['moved']]);
 });

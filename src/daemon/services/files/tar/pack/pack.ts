@@ -8,9 +8,10 @@ import {
 import { fileTypeOf } from '../../../../linux/files/entries.ts';
 import type { Lanes } from '../../../../linux/lanes/lanes.ts';
 import type { BytePath } from '../../../../linux/paths/byte-path.ts';
+import { MAX_DEPTH } from '../../../../linux/paths/paths.ts';
 import { BLOCK, BlockWriter } from '../format/block-writer.ts';
 import { writeHeader } from '../format/header-writer.ts';
-import { ArchivedTree, MAX_DEPTH } from './archived-tree.ts';
+import { ArchivedTree } from './archived-tree.ts';
 import { headerOfEntry, recordsOf, TYPES } from './entry-header.ts';
 import { copyRanges, layoutOf } from './file-layout.ts';
 import { Links } from './links.ts';
