@@ -14,7 +14,6 @@ import {
   type UniversalServerResponse,
 } from '@connectrpc/connect/protocol';
 import {
-  compressionBrotli,
   compressionGzip,
   universalRequestFromNodeRequest,
   universalResponseToNodeResponse,
@@ -26,7 +25,8 @@ import { COMPRESSED_FLAG, ENVELOPE_BYTES, writeEnvelope } from './codec.ts';
 import { DECOMPRESSED_LIMIT_BYTES } from './request.ts';
 import { Sending } from './sending.ts';
 
-export const COMPRESSIONS = [blamingClient(compressionGzip), blamingClient(compressionBrotli)];
+/** Brotli is not among them, because it keeps a thread of the pool for seconds. */
+export const COMPRESSIONS = [blamingClient(compressionGzip)];
 /** Smaller responses are not compressed. connect-node has the same limit. */
 export const COMPRESSED_BYTES = 1024;
 const TIMEOUT = 'connect-timeout-ms';
