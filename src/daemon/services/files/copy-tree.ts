@@ -11,6 +11,7 @@ import { type BytePath, bytePath, displayPath, joinBytes, pathBuffer } from '../
 import { MAX_DEPTH } from '../../linux/paths/paths.ts';
 import { native } from '../../linux/system/native.ts';
 import { copyLink, copyStatus, O_ENTRY } from './copy-status.ts';
+import { Links } from './tar/pack/links.ts';
 
 const { O_RDONLY, O_WRONLY, O_CREAT, O_EXCL, O_NONBLOCK, O_DIRECTORY } = constants;
 
@@ -48,8 +49,7 @@ class TreeCopy {
   readonly #targetLane: Lane;
   readonly #lanes: Lanes;
   readonly #signal: AbortSignal;
-  /** This has the target paths of files with several hard links, by device and inode. */
-  readonly #copied = new Map<string, BytePath>();
+  readonly #links = new Links();
 
   constructor(targetLane: Lane, lanes: Lanes, signal: AbortSignal) {
     this.#targetLane = targetLane;
@@ -61,13 +61,12 @@ class TreeCopy {
     this.#signal.throwIfAborted();
     await using entry = await this.#enter(source);
     const status = await entry.exactStat();
-    const key = `${status.dev}:${status.ino}`;
-    const first = this.#copied.get(key);
-    if (first !== undefined) {
+    const { dev: device, ino: inode, nlink } = status;
+    const links = status.isDirectory() ? 0 : Number(nlink);
+    const first = this.#links.earlier({ links, device, inode }, target);
+    if (first !== null) {
       return this.#lanes.run(this.#targetLane, () => link(pathBuffer(first), pathBuffer(target)));
     }
-    if (status.nlink > 1n && !status.isDirectory()) this.#copied.set(key, target);
-
     if (status.isFile()) await this.#copyFile(entry, target);
     else if (status.isDirectory()) await this.#copyDirectory(entry, target, shown, depth);
     else if (status.isSymbolicLink()) await copyLink(entry, pathBuffer(target), this.#targetLane);
