@@ -219,8 +219,8 @@ export function assertMayChange(directory: number, name: Buffer, owner: number):
 
 /**
  * Describes the entry at the absolute `path` in a pool thread, without following a final symbolic link. Resolves with one record, whose
- * name is the path. The record has the extended attributes whose names start with `attributes`; for a link, it has those of the target
- * that the link's owner may read. Rejects with lstat(2)'s errors and those of `openPlace`.
+ * name is the path. The record has the extended attributes whose names start with `attributes`, as many as 64 KiB hold;
+ * for a link, it has those of the target that the link's owner may read. Rejects with lstat(2)'s errors and those of `openPlace`.
  *
  * The layout of a record is little-endian and unaligned: u32 length of the record, mode (0: stat failed), mode of the link's target (0:
  * dangling; if the entry is not a link: its own mode), uid, gid, nanoseconds of the modification time; i64 seconds of the modification
@@ -247,7 +247,7 @@ export interface DirectoryRecords {
  * Describes all entries of a directory in a pool thread, with one record each, sorted by the bytes of their names. Entries that are
  * deleted during the call are left out. If `descriptor` is -1, `path` is absolute and resolved as `openPlace` does. Otherwise `path` is
  * below this open directory, it is opened with the rights of `owner`, and no component may be a link (ELOOP) or a mount (EXDEV). Rejects
- * with open(2)'s errors.
+ * with open(2)'s errors, and EOVERFLOW if the records or the names have more than 64 MiB.
  */
 export function readDirectory(
   descriptor: number,
@@ -373,7 +373,7 @@ export function reserveSpace(descriptor: number, offset: number, length: number)
 
 /**
  * Reads the extended attributes of an open file whose names start with `prefix`, in a pool thread. They have the layout of the attributes
- * of a record (see `readEntry`). Rejects with listxattr(2)'s errors.
+ * of a record (see `readEntry`). Rejects with listxattr(2)'s errors, and EOVERFLOW if they have more than 512 KiB.
  */
 export function readAttributes(descriptor: number, prefix: string): Promise<Buffer>;
 
@@ -388,10 +388,16 @@ export function writeAttribute(
 ): Promise<void>;
 
 /**
- * Sets the times of an open file, in nanoseconds since the epoch. The file may also be a symbolic link that is open with O_PATH. Source:
- * utimensat(2), AT_EMPTY_PATH.
+ * Sets the times of an open file, in seconds since the epoch and nanoseconds. The file may also be a symbolic link that is open with
+ * O_PATH. Source: utimensat(2), AT_EMPTY_PATH.
  */
-export function writeTimes(descriptor: number, accessed: bigint, modified: bigint): Promise<void>;
+export function writeTimes(
+  descriptor: number,
+  accessed: number,
+  accessedNanoseconds: number,
+  modified: number,
+  modifiedNanoseconds: number,
+): Promise<void>;
 
 /** Reads the text of a symbolic link that is open with O_PATH. Source: readlinkat(2). */
 export function readLink(descriptor: number): Promise<Buffer>;

@@ -269,7 +269,7 @@ export const OPERATIONS: readonly Operation[] = [
   {
     name: 'writeTimes',
     call: (native, directory) =>
-      opened(`${directory}/file`, O_RDWR, (file) => native.writeTimes(file, 1n, -1n)),
+      opened(`${directory}/file`, O_RDWR, (file) => native.writeTimes(file, 0, 1, 0, 1)),
   },
   {
     name: 'readLink',

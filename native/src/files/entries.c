@@ -45,8 +45,8 @@ static bool read_names(int directory, records* names) {
       const char* name = ((const struct dirent64*)(listed + at))->d_name;
       if (!walk_is_dots(name)) records_append(names, name, strlen(name) + 1);
     }
-  if (names->failed) errno = ENOMEM;
-  return length == 0 && !names->failed;
+  if (names->error) errno = names->error;
+  return length == 0 && !names->error;
 }
 
 static int by_bytes(const void* a, const void* b) {
@@ -67,14 +67,14 @@ static const char** sorted(const records* names) {
 }
 
 static void record_all(reading* r, int directory, const char** names) {
-  for (; *names && !r->found.failed; names++) {
+  for (; *names && !r->found.error; names++) {
     int error = record_entry(&r->found, directory, *names, *names, r->is_full ? NULL : r->prefix);
     // These are problems of the daemon and not of the entry, so the whole call fails.
     if (error == EMFILE || error == ENFILE || (error == EREMOTE && r->is_full))
       return job_fail_with(&r->head, error, "open");
     if (error && error != ENOENT) record_name(&r->found, *names);
   }
-  if (r->found.failed) job_fail_with(&r->head, ENOMEM, "malloc");
+  if (r->found.error) job_fail_with(&r->head, r->found.error, "readdir");
 }
 
 static void read_open(reading* r, int directory) {
@@ -90,7 +90,9 @@ static int open_absolute(reading* r, place* at) {
   int error = walk_to(r->path, WALK_FOLLOW, at);
   r->owner = at->owner;
   int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | (at->is_magic ? 0 : O_NOFOLLOW);
-  return error ? errno = error, -1 : openat(at->directory, at->name, flags);
+  if (!error) return openat(at->directory, at->name, flags);
+  errno = error;
+  return -1;
 }
 
 static int open_below(const reading* r, rights* before) {

@@ -23,7 +23,7 @@ typedef struct {
 
 static void read_all(job* j) {
   attribute_job* a = (attribute_job*)j;
-  errno = record_attributes(&a->found, a->descriptor, a->name);
+  errno = record_attributes(&a->found, a->descriptor, a->name, MOST_ATTRIBUTES);
   if (errno) job_fail(j, "listxattr");
 }
 
@@ -44,7 +44,7 @@ static void read_link(job* j) {
   char text[PATH_MAX];
   ssize_t length = readlinkat(a->descriptor, "", text, sizeof text);
   if (length >= 0) records_append(&a->found, text, (size_t)length);
-  if (length < 0 || a->found.failed) job_fail(j, "readlink");
+  if (length < 0 || a->found.error) job_fail(j, "readlink");
 }
 
 static napi_value found(napi_env env, job* j) {
@@ -79,18 +79,12 @@ EXPORTED(writeAttribute) {
   return job_in_pool(env, "writeAttribute", &plan.head, sizeof plan);
 }
 
-static struct timespec time_of(int64_t nanoseconds) {
-  const struct timespec time = {.tv_sec = nanoseconds / 1000000000, .tv_nsec = nanoseconds % 1000000000};
-  // Before 1970, the remainder is negative.
-  return time.tv_nsec < 0 ? (struct timespec){time.tv_sec - 1, time.tv_nsec + 1000000000} : time;
-}
-
 EXPORTED(writeTimes) {
-  int64_t accessed, modified;
   attribute_job plan = {.head.run = write_times};
-  if (!arg_parse(env, info, "dII", &plan.descriptor, &accessed, &modified)) return NULL;
-  plan.times[0] = time_of(accessed);
-  plan.times[1] = time_of(modified);
+  struct timespec *accessed = &plan.times[0], *modified = &plan.times[1];
+  if (!arg_parse(env, info, "dllll", &plan.descriptor, &accessed->tv_sec, &accessed->tv_nsec, &modified->tv_sec,
+                 &modified->tv_nsec))
+    return NULL;
   return job_in_pool(env, "writeTimes", &plan.head, sizeof plan);
 }
 

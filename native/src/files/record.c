@@ -39,18 +39,22 @@ typedef struct {
 } attribute_head;
 
 // Extended attributes cannot be read through an O_PATH descriptor, but can through the descriptor's link in /proc.
-enum { FD_PATH = 32, SMALL = 64 * 1024, MOST_RANGES = 2048 };
+enum { FD_PATH = 32, SMALL = 64 * 1024, MOST_RANGES = 2048, MOST_BYTES = 64 * 1024 * 1024 };
 
 static void fd_path(char path[FD_PATH], int descriptor) {
   snprintf(path, FD_PATH, "/proc/self/fd/%d", descriptor);
 }
 
 void records_append(records* out, const void* bytes, size_t length) {
-  if (out->failed || length == 0) return;
+  if (out->length + length > MOST_BYTES) out->error = EOVERFLOW;
+  if (out->error || length == 0) return;
   if (out->length + length > out->capacity) {
     size_t capacity = (out->length + length) * 2;
     char* grown = realloc(out->bytes, capacity);
-    if (!grown) return (void)(out->failed = true);
+    if (!grown) {
+      out->error = ENOMEM;
+      return;
+    }
     out->bytes = grown;
     out->capacity = capacity;
   }
@@ -65,7 +69,7 @@ static void append_pair(records* out, const char* name, const void* value, size_
   records_append(out, value, length);
 }
 
-int record_attributes(records* out, int file, const char* prefix) {
+int record_attributes(records* out, int file, const char* prefix, ssize_t most) {
   char path[FD_PATH], few[256], many[XATTR_LIST_MAX], value[XATTR_SIZE_MAX];
   fd_path(path, file);
   // Most files have no attributes, and the kernel allocates a buffer of the size that is offered.
@@ -77,9 +81,12 @@ int record_attributes(records* out, int file, const char* prefix) {
   for (const char *name = names, *end = names + length; name < end; name += strlen(name) + 1) {
     if (strncmp(name, prefix, strlen(prefix)) != 0) continue;
     ssize_t size = getxattr(path, name, value, sizeof value);
-    if (size >= 0) append_pair(out, name, value, (size_t)size);
+    if (size < 0) continue;
+    most -= (ssize_t)strlen(name) + size;
+    if (most < 0) return EOVERFLOW;
+    append_pair(out, name, value, (size_t)size);
   }
-  return out->failed ? ENOMEM : 0;
+  return out->error;
 }
 
 // Opens the file that a link resolves to, and stores its path. Returns -1, with mode 0, when the link cannot be
@@ -142,10 +149,12 @@ static void append_entry(records* out, const struct stat* own, const struct stat
   records_append(out, &head, sizeof head);
   records_append(out, name, head.name_length);
   records_append(out, resolved, head.target_length);
-  // Errors of attributes are ignored.
-  if (S_ISREG(target->st_mode) || S_ISDIR(target->st_mode)) (void)record_attributes(out, file, prefix ? prefix : "");
+  bool has_attributes = S_ISREG(target->st_mode) || S_ISDIR(target->st_mode);
+  // Errors of attributes are ignored, but an entry with more of them than an archive has counts as one without a status.
+  if (has_attributes && prefix) (void)record_attributes(out, file, prefix, MOST_METADATA);
+  else if (has_attributes && record_attributes(out, file, "", MOST_ATTRIBUTES) == EOVERFLOW) head.mode = 0;
   if (!prefix && S_ISREG(own->st_mode)) append_content(out, file, own);
-  if (out->failed) return;
+  if (out->error) return;
   head.length = (uint32_t)(out->length - start);
   memcpy(out->bytes + start, &head, sizeof head);
 }
@@ -178,7 +187,7 @@ int record_entry(records* out, int directory, const char* name, const char* show
   if (is_followed) walk_end(&at);
   if (followed >= 0) close(followed);
   close(entry);
-  return out->failed ? ENOMEM : error;
+  return out->error ? out->error : error;
 }
 
 void record_name(records* out, const char* name) {

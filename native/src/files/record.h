@@ -2,14 +2,14 @@
 #pragma once
 
 #include <stdbool.h>
-#include <stddef.h>
+#include <sys/types.h>
 
-// A byte buffer that grows. After a failed allocation, nothing more is appended.
+// A byte buffer that grows. After an error (ENOMEM, or EOVERFLOW beyond 64 MiB), nothing more is appended.
 typedef struct {
   char* bytes;
   size_t length;
   size_t capacity;
-  bool failed;
+  int error;
 } records;
 
 void records_append(records* out, const void* bytes, size_t length);
@@ -19,9 +19,13 @@ void records_append(records* out, const void* bytes, size_t length);
 // instead of its target, small content, and a sparse file's map. Returns 0 or an errno.
 int record_entry(records* out, int directory, const char* name, const char* shown, const char* prefix);
 
+// So many bytes of metadata of an entry are shown, and it has at most so many bytes of attributes in an archive.
+enum { MOST_METADATA = 64 * 1024, MOST_ATTRIBUTES = 512 * 1024 };
+
 // Appends the attributes of an open file whose names start with `prefix`, in the layout of a record. Attributes that
-// cannot be read are left out. Returns 0, or the errno of listxattr(2).
-int record_attributes(records* out, int file, const char* prefix);
+// cannot be read are left out. Returns 0, EOVERFLOW if `most` bytes of names and values do not hold all of them, or the
+// errno of listxattr(2).
+int record_attributes(records* out, int file, const char* prefix, ssize_t most);
 
 // Appends the record of an entry whose stat failed, in which all numbers are 0.
 void record_name(records* out, const char* name);

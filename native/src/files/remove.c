@@ -31,7 +31,10 @@ static bool remove_at(removal* r, int directory, const char* name, int depth);
 // Removes the entries of a directory and closes it.
 static bool empty(removal* r, int directory, int depth) {
   DIR* stream = fdopendir(directory);
-  if (!stream) return close(directory), false;
+  if (!stream) {
+    close(directory);
+    return false;
+  }
   bool going = true;
   struct dirent* entry;
   while (going && (errno = 0, entry = readdir(stream)))
@@ -68,7 +71,10 @@ static bool remove_at(removal* r, int directory, const char* name, int depth) {
     uint64_t before = r->done;
     bool gone = unlinkat(directory, name, 0) == 0 || errno == ENOENT;
     if (!gone && errno != EISDIR) return false;
-    if (gone || remove_directory(r, directory, name, depth) || errno == ENOENT) return r->done++, true;
+    if (gone || remove_directory(r, directory, name, depth) || errno == ENOENT) {
+      r->done++;
+      return true;
+    }
     // Another attempt is needed when others, or `lift`, added entries, or when this is no longer a directory.
     if (errno != ENOTEMPTY && errno != ENOTDIR && errno != ELOOP) return false;
     if (r->done > before) idle = 0;

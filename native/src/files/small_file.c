@@ -53,8 +53,11 @@ EXPORTED(readSmallFile) {
                napi_create_buffer(env, (size_t)status.st_size, &bytes, &content) == napi_ok &&
                read_now(file, bytes, status.st_size);
   if (file >= 0) close(file);
-  if (!found) return envd_null(env);
-  int64_t modified = (int64_t)status.st_mtim.tv_sec * 1000000000 + status.st_mtim.tv_nsec;
+  // A time that nanoseconds do not hold is left to the caller, too.
+  int64_t modified;
+  if (!found || __builtin_mul_overflow((int64_t)status.st_mtim.tv_sec, 1000000000, &modified) ||
+      __builtin_add_overflow(modified, status.st_mtim.tv_nsec, &modified))
+    return envd_null(env);
   return envd_object(env, {"content", content}, {"inode", envd_bigint(env, (int64_t)status.st_ino)},
                      {"modifiedNs", envd_bigint(env, modified)});
 }

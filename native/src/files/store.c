@@ -148,7 +148,7 @@ typedef struct {
 
 static bool has_attributes(const storing* s, int file) {
   records found = {0};
-  int error = record_attributes(&found, file, s->prefix);
+  int error = record_attributes(&found, file, s->prefix, MOST_ATTRIBUTES);
   free(found.bytes);
   return found.length > 0 || (error && error != ENOTSUP);
 }
@@ -206,7 +206,10 @@ static bool store_at(storing* s, const place* at) {
   if (fstatat(at->directory, at->name, &status, AT_SYMLINK_NOFOLLOW) < 0)
     return errno == ENOENT && !s->inode[0] && create(s, at);
   if (!S_ISREG(status.st_mode)) return false;
-  if (!s->inode[0]) return name_inode(&status, s->inode), false;
+  if (!s->inode[0]) {
+    name_inode(&status, s->inode);
+    return false;
+  }
   int file = openat(at->directory, at->name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   if (file < 0) return false;
   bool done = overwrite(s, file);

@@ -48,7 +48,9 @@ static void send_file(job* j) {
     } else {
       // The bytes that were moved are reported now. The next call meets the end or the error again.
       if (j->result > 0) return;
-      return moved < 0 ? job_fail(j, "sendfile") : (void)(j->result = -1);
+      if (moved < 0) job_fail(j, "sendfile");
+      else j->result = -1;
+      return;
     }
   }
 }

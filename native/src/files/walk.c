@@ -127,7 +127,8 @@ static int follow(walker* w, int link, const char* name, bool is_last) {
     int file = walk_open(at->directory, name, O_PATH);
     if (file < 0) return errno;
     close(file);
-    return at->is_magic = true, 0;
+    at->is_magic = true;
+    return 0;
   }
   ssize_t length = readlinkat(link, "", target, sizeof target - 1);
   if (length < 0) return errno;
@@ -169,7 +170,11 @@ static int step(walker* w, bool* done) {
   if (is_last && w->mode == WALK_TO_NAME) return 0;
 
   int part = walk_open(at->directory, name, O_PATH | O_NOFOLLOW);
-  if (part < 0 && errno == ENOENT) return *done = true, is_last ? 0 : keep_missing(w, name);
+  if (part < 0 && errno == ENOENT) {
+    if (is_last) return 0;
+    *done = true;
+    return keep_missing(w, name);
+  }
   struct stat status;
   if (part < 0 || fstat(part, &status) < 0) {
     error = errno;
@@ -183,7 +188,10 @@ static int step(walker* w, bool* done) {
     close(part);
     return error;
   }
-  if (!is_last && S_ISDIR(status.st_mode)) return step_into(at, part), 0;
+  if (!is_last && S_ISDIR(status.st_mode)) {
+    step_into(at, part);
+    return 0;
+  }
   close(part);
   return is_last ? 0 : ENOTDIR;
 }

@@ -167,10 +167,6 @@ static napi_status parse(napi_env env, char kind, napi_value value, va_list* out
       return napi_get_value_uint32(env, value, target);
     case 'l':
       return napi_get_value_int64(env, value, target);
-    case 'I': {
-      bool is_exact;
-      return napi_get_value_bigint_int64(env, value, target, &is_exact);
-    }
     case 'b':
       return napi_get_value_bool(env, value, target);
     case 'o':

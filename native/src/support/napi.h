@@ -61,7 +61,7 @@ void envd_call_back(napi_env env, napi_ref function, const char* event, size_t c
 // Stores the arguments at the pointers that follow, one for each letter of `kinds`. Returns false with an exception
 // pending when an argument is missing or has the wrong type, and when a text does not fit or contains NUL, because a
 // truncated name would name another file. Such an error is one of `syscall`. The letters are:
-//   d int*, u uint32_t*, l int64_t*, I int64_t* (the last 64 bits of a BigInt), b bool*, v napi_value*
+//   d int*, u uint32_t*, l int64_t*, b bool*, v napi_value*
 //   o uid_t*: the user whose rights are used; OWN_RIGHTS for null
 //   B void**, size_t*: the bytes of a buffer, which keeps them
 //   p const char* syscall, char[PATH_MAX]: a string, or the bytes of a buffer; ENAMETOOLONG if it is too long

@@ -81,7 +81,9 @@ int rights_of_user(rights* before, uid_t uid) {
     if (before->is_changed && set_effective(uid, m->groups[0])) uid = 0;
   }
   free(m);
-  return uid == 0 ? 0 : (rights_restore(before), EACCES);
+  if (uid == 0) return 0;
+  rights_restore(before);
+  return EACCES;
 }
 
 void rights_to_make_for(rights* before, uid_t uid, gid_t gid) {

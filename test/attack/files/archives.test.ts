@@ -222,6 +222,22 @@ const BOMBS: Readonly<Record<string, readonly [archive: () => Buffer, message: s
     () => archiveOf({ name: 'x', type: 'x', content: '0 a=b\n' }, { name: 'x' }),
     'a record of the extended header is malformed',
   ],
+  'an extended header of many records': [
+    () => archiveOf({ name: 'x', type: 'x', content: '5 a=\n'.repeat(200_000) }, { name: 'x' }),
+    'extended headers have more than 2048 records',
+  ],
+  'a global header of many records, which holds for many members': [
+    () => {
+      const records = Object.fromEntries(Array.from({ length: 50_000 }, (_, index) => [`k${index}`, '']));
+      const members = Array.from({ length: 1000 }, (_, index) => memberOf({ name: `${index}` }));
+      return Buffer.concat([memberOf(paxOf(records, 'g')), ...members]);
+    },
+    'extended headers have more than 2048 records',
+  ],
+  'a map in an extended header with many ranges': [
+    () => archiveOf(paxOf({ 'GNU.sparse.size': '1', 'GNU.sparse.map': '0,'.repeat(400_000) }), { name: 'x' }),
+    'a sparse file has too many ranges',
+  ],
   'a map that claims a billion ranges': [
     () =>
       archiveOf(paxOf({ 'GNU.sparse.major': '1', 'GNU.sparse.minor': '0', 'GNU.sparse.realsize': '1' }), {

@@ -3,7 +3,7 @@ import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { type IncomingMessage, request } from 'node:http';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
-import { brotliDecompressSync, gunzipSync, gzipSync } from 'node:zlib';
+import { brotliCompressSync, gunzipSync, gzipSync } from 'node:zlib';
 import { create, toBinary } from '@bufbuild/protobuf';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { frameOf } from '../../../src/daemon/http/connect/codec.ts';
@@ -71,7 +71,8 @@ test.each(
 
 test.each([
   ['gzip, deflate', 'gzip', gunzipSync],
-  ['deflate, br, gzip', 'br', brotliDecompressSync],
+  ['deflate, br, gzip', 'gzip', gunzipSync],
+  ['br', undefined, (bytes: Buffer) => bytes],
   ['deflate', undefined, (bytes: Buffer) => bytes],
 ])('Accept-Encoding %s: the response is compressed accordingly', async (accepted, encoding, decode) => {
   const body = JSON.stringify({ path: join(daemon.scratch, 'many') });
@@ -81,6 +82,21 @@ test.each([
   expect(theirs.headers['content-encoding']).toBe(encoding);
   expect(decode(ours.body).equals(decode(theirs.body))).toBe(true);
 });
+
+test.each(['application/json', 'application/proto'])(
+  'a request in Brotli is refused, as %s',
+  async (type) => {
+    const answer = await list(daemon.url, brotliCompressSync('{}'), {
+      'content-type': type,
+      'content-encoding': 'br',
+    });
+    expect(answer.status).toBe(501);
+    expect(JSON.parse(String(answer.body))).toMatchObject({
+      code: 'unimplemented',
+      message: expect.stringMatching(/br.*gzip/),
+    });
+  },
+);
 
 test('a compressed request gets a compressed response, unless that is small', async () => {
   const headers = { ...json, 'content-encoding': 'gzip' };

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { compressionBrotli, compressionGzip, connectNodeAdapter } from '@connectrpc/connect-node';
+import { compressionGzip, connectNodeAdapter } from '@connectrpc/connect-node';
 import { filesystemRpcs } from '../../../src/daemon/http/rpc/filesystem.ts';
 import { UserDatabase } from '../../../src/daemon/linux/system/users.ts';
 import { Guest } from '../../../src/daemon/services/guest/guest.ts';
@@ -22,7 +22,7 @@ export async function startPlain(): Promise<PlainServer> {
   guest.defaultUser = 'root';
   const rpcs = filesystemRpcs({ guest, entries, gate: new WriteGate() });
   const adapter = connectNodeAdapter({
-    acceptCompression: [compressionGzip, compressionBrotli],
+    acceptCompression: [compressionGzip],
     routes: (router) => addPlainRpcs(router, rpcs),
   });
   const server = createServer(adapter).listen(0, '127.0.0.1');

@@ -32,5 +32,5 @@ async function handle(rpc: UnaryRpc, message: MessageShape<DescMessage>, context
 /** As much of a call as handlers use. */
 function callOf({ requestHeader, signal }: HandlerContext): CallScope {
   const request = { headers: Object.fromEntries(requestHeader) } as Partial<IncomingMessage>;
-  return { request, signal, subject: null } as unknown as CallScope;
+  return { request, signal, subject: null, holdMore: () => {} } as unknown as CallScope;
 }

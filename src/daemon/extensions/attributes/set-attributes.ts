@@ -2,9 +2,9 @@ import { chmod, chown } from 'node:fs/promises';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import type { OpenFile } from '../../linux/files/open-file.ts';
 import { PathHandle } from '../../linux/files/place.ts';
+import { writeTimes } from '../../linux/files/times.ts';
 import { O_PATH } from '../../linux/paths/open-flags.ts';
 import { about } from '../../linux/system/errno.ts';
-import { native } from '../../linux/system/native.ts';
 import type { User } from '../../linux/system/users.ts';
 import type { Entry, EntrySource } from '../../services/files/entries/entry.ts';
 import { stat } from '../../services/files/entries/stat.ts';
@@ -88,7 +88,5 @@ async function change(
   if (changesOwner) await file.run(() => chown(at, uid ?? NO_CHANGE, gid ?? NO_CHANGE));
   if (mode !== null) await file.run(() => chmod(at, mode));
   if (accessedNs !== null || modifiedNs !== null)
-    await file.run(() =>
-      native.writeTimes(file.fd, accessedNs ?? status.atimeNs, modifiedNs ?? status.mtimeNs),
-    );
+    await file.run(() => writeTimes(file.fd, accessedNs ?? status.atimeNs, modifiedNs ?? status.mtimeNs));
 }

@@ -59,6 +59,7 @@ export class CallScope implements Kept, AbortListener {
   #controller: AbortController | null = null;
   #aborted: { readonly reason: unknown } | null = null;
   #reject: (reason: unknown) => void = () => {};
+  #held = 0;
   #isHeld = false;
   #isTransfer = false;
   #received = 0;
@@ -126,12 +127,18 @@ export class CallScope implements Kept, AbortListener {
     if (expectsContinue(this.request) && !this.response.headersSent) this.response.writeContinue();
   }
 
-  /** Counts the bytes that are kept of the request, until the end of the call; 0: none any longer. */
+  /** Counts the bytes that are kept for the call, until its end; 0: none any longer. */
   hold(bytes: number): void {
+    this.#held = bytes;
     if (!this.#isHeld && bytes <= COUNTED_BYTES) return;
     const kept = this.#aborted ? 0 : bytes;
     this.#isHeld = kept > 0;
     this.shared.requests.set(this, kept, true);
+  }
+
+  /** Counts so many bytes besides those that are kept already. */
+  holdMore(bytes: number): void {
+    this.hold(this.#held + bytes);
   }
 
   /** The bytes of the response that were sent, including its head. */

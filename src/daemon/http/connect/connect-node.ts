@@ -14,7 +14,6 @@ import {
   type UniversalServerResponse,
 } from '@connectrpc/connect/protocol';
 import {
-  compressionBrotli,
   compressionGzip,
   universalRequestFromNodeRequest,
   universalResponseToNodeResponse,
@@ -22,11 +21,12 @@ import {
 import { onAbort } from '../../../base/abort.ts';
 import { type CallScope, COUNTED_BYTES } from '../admission/call-scope.ts';
 import { recordFailure, toConnectError } from '../admission/errors.ts';
-import { COMPRESSED_FLAG, frameOf } from './codec.ts';
+import { COMPRESSED_FLAG, ENVELOPE_BYTES, writeEnvelope } from './codec.ts';
 import { DECOMPRESSED_LIMIT_BYTES } from './request.ts';
 import { Sending } from './sending.ts';
 
-export const COMPRESSIONS = [blamingClient(compressionGzip), blamingClient(compressionBrotli)];
+/** Brotli is not among them, because it keeps a thread of the pool for seconds. */
+export const COMPRESSIONS = [blamingClient(compressionGzip)];
 /** Smaller responses are not compressed. connect-node has the same limit. */
 export const COMPRESSED_BYTES = 1024;
 const TIMEOUT = 'connect-timeout-ms';
@@ -126,19 +126,24 @@ async function inSlices(
 ): Promise<UniversalServerResponse> {
   const { 'grpc-encoding': requested, 'grpc-accept-encoding': accepted } = scope.request.headers;
   const { response: coding } = compressionNegotiate(COMPRESSIONS, asText(requested), asText(accepted), '');
-  const message = Buffer.concat(slices);
-  const isCoded = coding !== null && message.length >= COMPRESSED_BYTES;
-  const frame = isCoded ? frameOf(COMPRESSED_FLAG, await coding.compress(message)) : frameOf(0, message);
-  sending.wait(frame.length);
-  return { ...answer, body: withFirst(frame, answer.body) };
+  const length = slices.reduce((sum, slice) => sum + slice.length, 0);
+  const isCoded = coding !== null && length >= COMPRESSED_BYTES;
+  const parts = isCoded ? [await coding.compress(Buffer.concat(slices))] : slices;
+  const envelope = Buffer.alloc(ENVELOPE_BYTES);
+  writeEnvelope(envelope, isCoded ? COMPRESSED_FLAG : 0, isCoded ? (parts[0]?.length ?? 0) : length);
+  sending.wait(length);
+  return { ...answer, body: withFirst([envelope, ...parts], answer.body) };
 }
 
 const asText = (header: string | readonly string[] | undefined) =>
   header === undefined ? null : String(header);
 
-/** Yields the frames of a response with `first` in place of the first one. */
-async function* withFirst(first: Uint8Array, frames: Body | undefined): AsyncGenerator<Uint8Array> {
-  yield first;
+/** Yields the frames of a response with the parts of `first` in place of the first one. */
+async function* withFirst(
+  first: readonly Uint8Array[],
+  frames: Body | undefined,
+): AsyncGenerator<Uint8Array> {
+  yield* first;
   let isReplaced = false;
   for await (const frame of frames ?? []) {
     if (isReplaced) yield frame;

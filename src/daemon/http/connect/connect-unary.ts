@@ -11,6 +11,7 @@ import {
 import type { HandlerContext } from '@connectrpc/connect';
 import { type Compression, compressionNegotiate } from '@connectrpc/connect/protocol';
 import { endWith } from '../../../base/buffers.ts';
+import { EnvdError } from '../../../base/errors.ts';
 import type { CallScope } from '../admission/call-scope.ts';
 import { sendRpcError } from '../admission/errors.ts';
 import { type Codec, decodeMessage } from './codec.ts';
@@ -21,6 +22,8 @@ import { Sending } from './sending.ts';
 
 /** Smaller answers are not counted, because the limit of connections limits their sum. */
 const COUNTED_BYTES = 64 * 1024;
+/** An answer in slices has at most so many bytes. */
+const MAX_BYTES = 64 * 1024 * 1024;
 /** The slices of a smaller answer are joined, which makes them one write. */
 const JOINED_BYTES = 64 * 1024;
 
@@ -119,7 +122,7 @@ function encoded<Output extends DescMessage>(
   return codec === 'json' ? toJsonString(schema, message) : toBinary(schema, message);
 }
 
-/** Encodes slices of a message. The bytes are those of the whole message. */
+/** Encodes slices of a message. The bytes are those of the whole message. Throws `resource_exhausted` for too many. */
 async function encodeSlices<Output extends DescMessage>(
   schema: Output,
   slices: AsyncIterable<MessageInitShape<Output>>,
@@ -127,12 +130,18 @@ async function encodeSlices<Output extends DescMessage>(
   call: CallScope,
 ): Promise<Buffer[]> {
   const chunks: Buffer[] = [];
+  let bytes = 0;
   for await (const slice of slices) {
     call.throwIfAborted();
     const part = encoded(schema, slice, codec);
     // Concatenated protobuf messages are one message with the elements of all of them.
-    if (typeof part === 'string') addToList(chunks, part);
-    else chunks.push(Buffer.from(part));
+    const chunk = typeof part === 'string' ? listPart(part, chunks.length === 0) : Buffer.from(part);
+    if (chunk.length === 0) continue;
+    chunks.push(chunk);
+    bytes += chunk.length;
+    if (bytes > MAX_BYTES)
+      throw new EnvdError('resource_exhausted', `answer has more than ${MAX_BYTES} bytes: ask for less`);
+    call.holdMore(chunk.length);
   }
   if (codec === 'json') chunks.push(Buffer.from(chunks.length === 0 ? '{}' : ']}'));
   return chunks;
@@ -144,12 +153,11 @@ function isSliced<Output extends DescMessage>(
   return Symbol.asyncIterator in response;
 }
 
-/** Adds the elements of a list. `text` is `{"name":[…]}`, or `{}` for an empty list. */
-function addToList(chunks: Buffer[], text: string): void {
+/** Returns a part of a list without its end. `text` is `{"name":[…]}`, or `{}` for an empty list, of which nothing is left. */
+function listPart(text: string, isFirst: boolean): Buffer {
   const start = text.indexOf('[');
-  if (start < 0) return;
-  const isFirst = chunks.length === 0;
-  chunks.push(Buffer.from((isFirst ? '' : ',') + text.slice(isFirst ? 0 : start + 1, -']}'.length)));
+  if (start < 0) return Buffer.alloc(0);
+  return Buffer.from((isFirst ? '' : ',') + text.slice(isFirst ? 0 : start + 1, -']}'.length));
 }
 
 type Coding = Compression | null;

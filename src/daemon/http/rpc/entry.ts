@@ -1,6 +1,8 @@
 import { create } from '@bufbuild/protobuf';
 import { type EntryInfo, EntryInfoSchema, FileType } from '../../../gen/filesystem/filesystem_pb.js';
+import { splitTime } from '../../linux/files/times.ts';
 import type { Entry, EntryType } from '../../services/files/entries/entry.ts';
+import { tellableTime } from '../../services/files/entries/times.ts';
 
 const FILE_TYPE: Readonly<Record<EntryType, FileType>> = {
   unspecified: FileType.UNSPECIFIED,
@@ -9,12 +11,9 @@ const FILE_TYPE: Readonly<Record<EntryType, FileType>> = {
   symlink: FileType.SYMLINK,
 };
 
-const SECOND = 1_000_000_000n;
-
 /** Converts an entry to its message. */
 export function entryToMessage(entry: Entry): EntryInfo {
-  // The nanoseconds of a Timestamp are never negative, even before 1970.
-  const nanos = ((entry.modifiedNs % SECOND) + SECOND) % SECOND;
+  const [seconds, nanos] = splitTime(tellableTime(entry.modifiedNs));
   return create(EntryInfoSchema, {
     name: entry.name,
     type: FILE_TYPE[entry.type],
@@ -24,7 +23,7 @@ export function entryToMessage(entry: Entry): EntryInfo {
     permissions: entry.permissions,
     owner: entry.owner,
     group: entry.group,
-    modifiedTime: { seconds: (entry.modifiedNs - nanos) / SECOND, nanos: Number(nanos) },
+    modifiedTime: { seconds: BigInt(seconds), nanos },
     ...(entry.symlinkTarget !== null && { symlinkTarget: entry.symlinkTarget }),
     metadata: entry.metadata,
   });

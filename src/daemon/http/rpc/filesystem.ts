@@ -40,7 +40,8 @@ export function filesystemRpcs({ guest, entries, gate }: FilesystemDependencies)
       return { entry: entryToMessage(entry) };
     }),
     unaryRpc(method.listDir, FILESYSTEM_MESSAGES, async function* ({ path, depth }, call) {
-      for await (const batch of listDir(resolveFor(call, path), depth, entries))
+      const keep = (bytes: number) => call.holdMore(bytes);
+      for await (const batch of listDir(resolveFor(call, path), depth, entries, keep))
         yield { entries: batch.map(entryToMessage) };
     }),
     unaryRpc(method.makeDir, FILESYSTEM_MESSAGES, async ({ path }, call) => {

@@ -27,6 +27,8 @@ import { infoOf, inputOf, selectorOf, sizeOf } from './process-messages.ts';
 const KILL_WAIT_MS = 250;
 /** One turn of the event loop encodes so many bytes of List's response. */
 const TURN_BYTES = 256 * 1024;
+/** One turn takes so many messages of StreamInput, of which a read of the connection may have thousands. */
+const TURN_MESSAGES = 128;
 
 /** Unknown properties are ignored, because newer clients send them. */
 const MESSAGES = { ignoreUnknownFields: true, isOwnJson: true };
@@ -135,7 +137,9 @@ async function writeStream(
   signal: AbortSignal,
 ): Promise<void> {
   let target: ManagedProcess | null = null;
+  let count = 0;
   for await (const { event } of requests) {
+    if (++count % TURN_MESSAGES === 0) await nextTurn();
     if (event.case === 'start') {
       if (target)
         throw new EnvdError('invalid_argument', 'only the first message of StreamInput can be start');

@@ -3,6 +3,7 @@ import { type BytePath, pathBuffer } from '../paths/byte-path.ts';
 import { native } from '../system/native.ts';
 import { type Attribute, decodeAttributes, HEAD } from './entries.ts';
 import type { OpenFile } from './open-file.ts';
+import { splitTime } from './times.ts';
 
 /** Describes a range of a file, in bytes. */
 export interface DataRange {
@@ -87,14 +88,14 @@ export class DirectoryReader implements AsyncDisposable {
 /** Returns the status of an open file. */
 export async function statusOfFile(file: OpenFile): Promise<FileStatus> {
   const status = await file.exactStat();
-  const seconds = status.mtimeNs / 1_000_000_000n - (status.mtimeNs % 1_000_000_000n < 0n ? 1n : 0n);
+  const [seconds, nanoseconds] = splitTime(status.mtimeNs);
   return {
     mode: Number(status.mode),
     uid: Number(status.uid),
     gid: Number(status.gid),
     size: Number(status.size),
-    seconds: Number(seconds),
-    nanoseconds: Number(status.mtimeNs - seconds * 1_000_000_000n),
+    seconds,
+    nanoseconds,
     links: Number(status.nlink),
     device: status.dev,
     inode: status.ino,

@@ -9,6 +9,7 @@ import { native } from '../system/native.ts';
 import { uniqueId } from '../system/unique-id.ts';
 import type { OpenFile } from './open-file.ts';
 import type { Owner } from './place.ts';
+import { writeTimes } from './times.ts';
 
 /** Describes a file whose content is in memory. */
 export interface SmallFile extends Owner {
@@ -86,7 +87,7 @@ export class DirectoryWriter implements AsyncDisposable {
   async linkFile(file: OpenFile, name: BytePath): Promise<void> {
     const { uid, gid, atimeNs, mtimeNs } = await file.exactStat();
     await this.nameFile(file, name, { uid: Number(uid), gid: Number(gid) });
-    await file.run(() => native.writeTimes(file.fd, atimeNs, mtimeNs));
+    await file.run(() => writeTimes(file.fd, atimeNs, mtimeNs));
   }
 
   /** Creates a symbolic link, which replaces any file of this name. `modified` is in nanoseconds since the epoch. */
@@ -102,7 +103,7 @@ export class DirectoryWriter implements AsyncDisposable {
         throw error;
       }
     });
-    await made.run(() => native.writeTimes(made.fd, modified, modified));
+    await made.run(() => writeTimes(made.fd, modified, modified));
   }
 
   /** Opens a regular file to give it another name. Throws ELOOP for a symbolic link. */
@@ -155,7 +156,7 @@ export class DirectoryWriter implements AsyncDisposable {
 
   /** Sets the modification time, in nanoseconds since the epoch. */
   async setTime(time: bigint): Promise<void> {
-    await this.#run(() => native.writeTimes(this.#file.fd, time, time));
+    await this.#run(() => writeTimes(this.#file.fd, time, time));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -6,6 +6,8 @@ import { type DirectoryRecords, native } from '../system/native.ts';
 
 /** Holds one directory entry and its attributes, as the kernel reports them. The name may not be valid UTF-8. */
 export interface RawEntry {
+  /** The entry takes this many bytes of memory. */
+  readonly bytes: number;
   readonly name: Buffer;
   /** This is `st_mode` of inode(7). It is 0, like all other numbers, when lstat(2) of the entry failed. */
   readonly mode: number;
@@ -47,10 +49,18 @@ export async function readRawEntry(path: Buffer, prefix: string, lanes: Lanes): 
   return new EntryRecord(value, 0);
 }
 
-/** Lists a directory and, on request, the directories below it. */
-export class DirectoryListing implements Disposable {
-  /** The entries are sorted by the bytes of their names, and decoded only when they are taken. */
+/** Holds the entries of a directory. */
+export interface ListedEntries {
+  /** They are sorted by the bytes of their names, and decoded only when they are taken. */
   readonly entries: Iterable<RawEntry>;
+  /** All of them take this many bytes of memory. */
+  readonly bytes: number;
+}
+
+/** Lists a directory and, on request, the directories below it. */
+export class DirectoryListing implements ListedEntries, Disposable {
+  readonly entries: Iterable<RawEntry>;
+  readonly bytes: number;
   /** This is the path by which the directory was opened. */
   readonly path: BytePath;
   readonly #prefix: string;
@@ -60,6 +70,7 @@ export class DirectoryListing implements Disposable {
   private constructor(path: BytePath, directory: Listed, prefix: string, lanes: Lanes) {
     this.path = path;
     this.entries = decodeAll(directory.records);
+    this.bytes = directory.records.length;
     this.#prefix = prefix;
     this.#directory = directory;
     this.#lanes = lanes;
@@ -78,10 +89,11 @@ export class DirectoryListing implements Disposable {
   }
 
   /** Reads the directory at the relative `path`. Throws ELOOP for a symbolic link in it, and EXDEV for a mount. */
-  async below(path: BytePath): Promise<Iterable<RawEntry>> {
+  async below(path: BytePath): Promise<ListedEntries> {
     const { descriptor, owner, lane: base } = this.#directory;
     const read = () => native.readDirectory(descriptor, pathBuffer(path), this.#prefix, owner, false);
-    return decodeAll((await list(read, this.#lanes, { base })).records);
+    const { records } = await list(read, this.#lanes, { base });
+    return { entries: decodeAll(records), bytes: records.length };
   }
 
   /** Closing a directory asks no server, because only files have FUSE_FLUSH. */
@@ -136,6 +148,10 @@ class EntryRecord implements RawEntry {
     this.#at = at;
   }
 
+  get bytes(): number {
+    return this.#uint32(0);
+  }
+
   get name(): Buffer {
     return this.#records.subarray(this.#at + HEAD, this.#nameEnd);
   }
@@ -170,7 +186,7 @@ class EntryRecord implements RawEntry {
   }
 
   get attributes(): readonly Attribute[] {
-    const [start, end] = [this.#resolvedEnd, this.#at + this.#uint32(0)];
+    const [start, end] = [this.#resolvedEnd, this.#at + this.bytes];
     return start < end ? decodeAttributes(this.#records, start, end) : NO_ATTRIBUTES;
   }
 

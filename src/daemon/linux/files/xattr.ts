@@ -46,10 +46,15 @@ export class Attributes {
 
 /**
  * Copies all attributes from one open file to another, except `omitted` and those that the target's file system does
- * not support. Throws ENOSPC, EDQUOT and ETIMEDOUT.
+ * not support. Throws ENOSPC, EDQUOT, ETIMEDOUT, and EOVERFLOW if they have more than 512 KiB.
  */
 export async function copyAttributes(from: OpenFile, to: OpenFile, omitted: string): Promise<void> {
-  const read = await from.run(() => native.readAttributes(from.fd, '')).catch(() => Buffer.alloc(0));
+  const read = await from
+    .run(() => native.readAttributes(from.fd, ''))
+    .catch((error) => {
+      if (isSystemError(error, 'EOVERFLOW')) throw error;
+      return Buffer.alloc(0);
+    });
   for (const { name, value } of decodeAttributes(read, 0, read.length, 'latin1')) {
     if (name === omitted) continue;
     await to

@@ -5,6 +5,8 @@ import { canonicalName, decodeName } from './names.ts';
 
 /** System calls take paths of at most this many bytes. Source: PATH_MAX of linux/limits.h, which counts the NUL. */
 export const MAX_PATH_BYTES = 4095;
+/** Directories of a tree that is walked may be nested this deep, because each level holds descriptors. */
+export const MAX_DEPTH = 256;
 
 /** Throws `invalid_argument` for a path that is too long for any system call. `what` names the path in the error. */
 export function requirePathLength(path: string, what = 'path'): void {

@@ -33,6 +33,7 @@ const MEANINGS: Readonly<Record<string, Meaning>> = {
   EDQUOT: ['no_space', 'disk quota exceeded for path'],
   EMFILE: ['resource_exhausted', 'too many open files to reach path'],
   ENFILE: ['resource_exhausted', 'too many open files to reach path'],
+  EOVERFLOW: ['resource_exhausted', 'too many entries or attributes at path'],
   ENOMEM: ['resource_exhausted', 'not enough memory to reach path'],
 };
 

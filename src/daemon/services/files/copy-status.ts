@@ -2,6 +2,7 @@ import { constants } from 'node:fs';
 import { lchown, open, symlink } from 'node:fs/promises';
 import { isSystemError } from '../../../base/errors.ts';
 import type { OpenFile } from '../../linux/files/open-file.ts';
+import { writeTimes } from '../../linux/files/times.ts';
 import { copyAttributes } from '../../linux/files/xattr.ts';
 import { both, type Lane } from '../../linux/lanes/lane.ts';
 import { O_PATH } from '../../linux/paths/open-flags.ts';
@@ -25,7 +26,7 @@ export async function copyStatus(from: OpenFile, to: OpenFile): Promise<void> {
   // grants no rights, but makes new entries inherit the group.
   await to.chmod(Number(status.mode) & (status.isDirectory() && isGiven ? 0o3777 : 0o1777));
   await copyAttributes(from, to, CAPABILITIES);
-  await to.run(() => native.writeTimes(to.fd, atimeNs, mtimeNs));
+  await to.run(() => writeTimes(to.fd, atimeNs, mtimeNs));
 }
 
 /**
@@ -39,7 +40,7 @@ export async function copyLink(link: OpenFile, path: Buffer, lane: Lane): Promis
     await symlink(text, path);
     await unlessOwnerless(lchown(path, Number(uid), Number(gid)));
     await using made = await open(path, O_ENTRY);
-    await native.writeTimes(made.fd, atimeNs, mtimeNs);
+    await writeTimes(made.fd, atimeNs, mtimeNs);
   };
   await link.run(make, {}, both(link.lane, lane));
 }

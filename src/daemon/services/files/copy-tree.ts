@@ -8,8 +8,10 @@ import { type Lane, openedLane } from '../../linux/lanes/lane.ts';
 import type { Lanes } from '../../linux/lanes/lanes.ts';
 import { untilReleased } from '../../linux/lanes/leases.ts';
 import { type BytePath, bytePath, displayPath, joinBytes, pathBuffer } from '../../linux/paths/byte-path.ts';
+import { MAX_DEPTH } from '../../linux/paths/paths.ts';
 import { native } from '../../linux/system/native.ts';
 import { copyLink, copyStatus, O_ENTRY } from './copy-status.ts';
+import { Links } from './tar/pack/links.ts';
 
 const { O_RDONLY, O_WRONLY, O_CREAT, O_EXCL, O_NONBLOCK, O_DIRECTORY } = constants;
 
@@ -31,7 +33,7 @@ export interface TreeTarget {
  * Copies the tree at `source` to `target`, which must be in a directory that only root can enter. It keeps content,
  * owners, modes without set-id bits, extended attributes, times, symbolic and hard links. It reads each entry through
  * one descriptor, so that replacing the entry meanwhile cannot mix the attributes of two files. `shown` is the source's
- * path in errors. Throws `failed_precondition` for fifos, sockets and devices.
+ * path in errors. Throws `failed_precondition` for fifos, sockets and devices, and for too deep a tree.
  */
 export async function copyTree(
   source: TreeSource,
@@ -40,15 +42,14 @@ export async function copyTree(
   lanes: Lanes,
   signal: AbortSignal,
 ): Promise<void> {
-  await new TreeCopy(target.lane, lanes, signal).copy(source, target.path, shown);
+  await new TreeCopy(target.lane, lanes, signal).copy(source, target.path, shown, 1);
 }
 
 class TreeCopy {
   readonly #targetLane: Lane;
   readonly #lanes: Lanes;
   readonly #signal: AbortSignal;
-  /** This has the target paths of files with several hard links, by device and inode. */
-  readonly #copied = new Map<string, BytePath>();
+  readonly #links = new Links();
 
   constructor(targetLane: Lane, lanes: Lanes, signal: AbortSignal) {
     this.#targetLane = targetLane;
@@ -56,19 +57,18 @@ class TreeCopy {
     this.#signal = signal;
   }
 
-  async copy(source: TreeSource, target: BytePath, shown: string): Promise<void> {
+  async copy(source: TreeSource, target: BytePath, shown: string, depth: number): Promise<void> {
     this.#signal.throwIfAborted();
     await using entry = await this.#enter(source);
     const status = await entry.exactStat();
-    const key = `${status.dev}:${status.ino}`;
-    const first = this.#copied.get(key);
-    if (first !== undefined) {
+    const { dev: device, ino: inode, nlink } = status;
+    const links = status.isDirectory() ? 0 : Number(nlink);
+    const first = this.#links.earlier({ links, device, inode }, target);
+    if (first !== null) {
       return this.#lanes.run(this.#targetLane, () => link(pathBuffer(first), pathBuffer(target)));
     }
-    if (status.nlink > 1n && !status.isDirectory()) this.#copied.set(key, target);
-
     if (status.isFile()) await this.#copyFile(entry, target);
-    else if (status.isDirectory()) await this.#copyDirectory(entry, target, shown);
+    else if (status.isDirectory()) await this.#copyDirectory(entry, target, shown, depth);
     else if (status.isSymbolicLink()) await copyLink(entry, pathBuffer(target), this.#targetLane);
     else throw withoutContent(shown);
   }
@@ -91,14 +91,16 @@ class TreeCopy {
     await copyStatus(from, to);
   }
 
-  async #copyDirectory(entry: OpenFile, target: BytePath, shown: string): Promise<void> {
+  async #copyDirectory(entry: OpenFile, target: BytePath, shown: string, depth: number): Promise<void> {
+    if (depth > MAX_DEPTH)
+      throw new EnvdError('failed_precondition', `tree is more than ${MAX_DEPTH} levels deep: '${shown}'`);
     await using from = await this.#open(pathOf(entry), O_RDONLY | O_DIRECTORY, entry.lane);
     await this.#lanes.run(this.#targetLane, () => mkdir(pathBuffer(target), { mode: 0o700 }));
     await using to = await this.#open(target, O_RDONLY | O_DIRECTORY, this.#targetLane);
     const names = await from.run(() => readdir(pathOf(from), 'buffer'));
     for (const name of names.map(bytePath)) {
       const source = { directory: from.fd, name, lane: from.lane };
-      await this.copy(source, joinBytes(target, name), `${shown}/${displayPath(name)}`);
+      await this.copy(source, joinBytes(target, name), `${shown}/${displayPath(name)}`, depth + 1);
     }
     // This comes last, because adding entries changes the directory's times.
     await copyStatus(from, to);

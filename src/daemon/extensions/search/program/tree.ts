@@ -2,12 +2,11 @@ import { isSystemError } from '../../../../base/errors.ts';
 import { DirectoryHandle } from '../../../linux/files/directory-handle.ts';
 import { type BytePath, displayPath, joinBytes } from '../../../linux/paths/byte-path.ts';
 import { mountOf, readMounts } from '../../../linux/paths/mounts.ts';
+import { MAX_DEPTH } from '../../../linux/paths/paths.ts';
 import { GitIgnores, NameFilter } from './globs.ts';
 import { type FoundEntry, OpenEntry } from './open-entry.ts';
 import type { SearchJob } from './protocol.ts';
 
-/** Directories may be nested to this depth, because each level holds a descriptor. */
-const MAX_DEPTH = 256;
 /** So many names are sorted together and kept in memory at each level. */
 const SORTED = 20_000;
 const GITIGNORE_BYTES = 256 * 1024;

@@ -1,4 +1,5 @@
 import type { BigIntStats } from 'node:fs';
+import { tellableTime } from './times.ts';
 
 /** Identifies the content of a file. */
 export interface FileVersion {
@@ -13,9 +14,9 @@ export function tagOf({ modifiedNs, size, inode }: FileVersion): string {
   return [modifiedNs, size, inode].map((number) => number.toString(36)).join('-');
 }
 
-/** Returns the modification time, in whole milliseconds. */
+/** Returns the modification time that clients are told, in whole milliseconds. */
 export function modifiedOf({ modifiedNs }: FileVersion): Date {
-  return new Date(Number(modifiedNs / 1_000_000n));
+  return new Date(Number(tellableTime(modifiedNs) / 1_000_000n));
 }
 
 export function versionOf({ size, ino, mtimeNs }: BigIntStats): FileVersion {

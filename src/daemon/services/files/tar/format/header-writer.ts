@@ -46,6 +46,8 @@ const LONGEST_NAME = FIELDS.name[1];
 /** These are the largest numbers in fields of 7 and 11 octal digits. */
 const MAX_ID = 0o7777777;
 const MAX_SIZE = 0o77777777777;
+/** Programs that read archives refuse times with more digits. */
+const MAX_SECONDS = 999_999_999_999_999;
 
 /**
  * Writes the header of a member, after an extended header for `records` and for all that does not fit into its fields.
@@ -86,8 +88,9 @@ function timeText(seconds: number, nanoseconds: number): string {
   const whole = isBefore ? seconds + 1 : seconds;
   const fraction = isBefore ? 1_000_000_000 - nanoseconds : nanoseconds;
   const sign = isBefore && whole === 0 ? '-' : '';
+  const told = Math.min(Math.max(whole, -MAX_SECONDS), MAX_SECONDS);
   const digits = fraction > 0 ? `.${String(fraction).padStart(9, '0')}` : '';
-  return sign + whole + digits;
+  return sign + told + digits;
 }
 
 /** Returns `LENGTH KEY=VALUE\n`, where the length, in decimal digits, includes itself. */

@@ -4,6 +4,9 @@ import type { Refuse } from './header-reader.ts';
 /** The length of a record has at most this many digits, because headers have at most some MiB. */
 const MAX_DIGITS = 8;
 
+/** The extended headers of one member have at most this many records, because each member copies those for all. */
+const MAX_RECORDS = 2048;
+
 /** Maps keys of extended headers to values. Both are bytes, one per character. A later record replaces earlier ones. */
 export type PaxRecords = Map<string, string>;
 
@@ -13,7 +16,9 @@ export type PaxRecords = Map<string, string>;
  */
 export function readPax(body: Buffer, records: PaxRecords, refuse: Refuse): void {
   const pairs: string[] = [];
+  let left = MAX_RECORDS - records.size;
   for (let at = 0; at < body.length; ) {
+    if (--left < 0) refuse(`extended headers have more than ${MAX_RECORDS} records`);
     const blank = body.indexOf(0x20, at);
     const digits = blank > at + MAX_DIGITS ? '' : body.toString('latin1', at, Math.max(blank, at));
     const end = at + (/^\d+$/.test(digits) ? Number(digits) : 0);

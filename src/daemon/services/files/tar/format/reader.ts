@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises';
 import { EnvdError } from '../../../../../base/errors.ts';
 import type { DataRange } from '../../../../linux/files/directory-reader.ts';
 import type { Attribute } from '../../../../linux/files/entries.ts';
@@ -10,6 +11,8 @@ import { readGnuSparse, readPaxSparse } from './sparse-reader.ts';
 
 /** All headers that describe one member, and all that hold for every member, have at most this many bytes each. */
 const MAX_HEADERS = 1024 * 1024;
+/** A member with more records gets a turn of the event loop of its own, because it takes some of it. */
+const FEW_RECORDS = 64;
 /** An archive has at most this many headers. */
 const MAX_MEMBERS = 5_000_000;
 
@@ -71,6 +74,7 @@ export class TarReader {
     await this.#skipRest();
     const extensions: Extensions = { records: new Map(this.#common), name: null, link: null, bytes: 0 };
     for (;;) {
+      if (extensions.records.size > FEW_RECORDS) await setImmediate();
       const start = this.#source.position;
       const refuse = refuser(`archive is malformed at byte ${start}`);
       const block = await this.#source.take(BLOCK);

@@ -6,6 +6,8 @@ import { type PaxRecords, paxNumber, readDecimal } from './pax-reader.ts';
 
 /** A file has at most this many ranges. */
 const MAX_RANGES = 100_000;
+/** A map in an extended header, which is read in one turn of the event loop, has at most this many numbers. */
+const MAX_NUMBERS = 16_384;
 
 /** Describes a file of which only some ranges are stored. */
 export interface SparseFile {
@@ -44,8 +46,11 @@ export async function readPaxSparse(
     paxNumber(records, 'GNU.sparse.realsize', refuse) ?? paxNumber(records, 'GNU.sparse.size', refuse);
   if (size === null) return null;
   const map = records.get('GNU.sparse.map');
-  if (map !== undefined)
-    return sparseFile(map === '' ? [] : map.split(',').map(digits(refuse)), size, 0, refuse);
+  if (map !== undefined) {
+    const numbers = map === '' ? [] : map.split(',', MAX_NUMBERS + 1);
+    if (numbers.length > MAX_NUMBERS) refuse('a sparse file has too many ranges');
+    return sparseFile(numbers.map(digits(refuse)), size, 0, refuse);
+  }
   if (records.get('GNU.sparse.major') !== '1') return refuse('the format of a sparse file is not known');
   return readMap(size, source, refuse);
 }
@@ -74,7 +79,8 @@ function sparseFile(numbers: readonly number[], size: number, taken: number, ref
   const ranges: DataRange[] = [];
   let end = 0;
   for (let index = 0; index + 1 < numbers.length; index += 2) {
-    const [start = 0, length = 0] = numbers.slice(index, index + 2);
+    const start = numbers[index] ?? 0;
+    const length = numbers[index + 1] ?? 0;
     if (length === 0) continue;
     if (start < end || length < 0 || start + length > size) refuse('the map of a sparse file is malformed');
     end = start + length;

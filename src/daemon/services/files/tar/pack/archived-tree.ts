@@ -13,9 +13,6 @@ const EXHAUSTED = ['EMFILE', 'ENFILE', 'ENOMEM', 'ETIMEDOUT'];
 /** These errors mean that an entry was removed, or replaced by another kind, after it was listed. */
 const VANISHED = ['ENOENT', 'ENOTDIR', 'ELOOP', 'ESTALE'];
 
-/** Directories may be nested this deep in an archive, because each level holds a descriptor. */
-export const MAX_DEPTH = 256;
-
 /**
  * The tree that an archive contains, whatever its format: its root, and the first entry that could not be read. A path below
  * the root begins with a slash; that of the root is empty.

@@ -8,9 +8,10 @@ import {
 import { fileTypeOf } from '../../../../linux/files/entries.ts';
 import type { Lanes } from '../../../../linux/lanes/lanes.ts';
 import type { BytePath } from '../../../../linux/paths/byte-path.ts';
+import { MAX_DEPTH } from '../../../../linux/paths/paths.ts';
 import { BLOCK, BlockWriter } from '../format/block-writer.ts';
 import { writeHeader } from '../format/header-writer.ts';
-import { ArchivedTree, MAX_DEPTH } from './archived-tree.ts';
+import { ArchivedTree } from './archived-tree.ts';
 import { headerOfEntry, recordsOf, TYPES } from './entry-header.ts';
 import { copyRanges, layoutOf } from './file-layout.ts';
 import { Links } from './links.ts';
@@ -93,7 +94,9 @@ class Packer {
     const reader = await this.#attempt(path, () => parent.openDirectory(entry.name));
     if (!reader) return;
     await using _ = reader;
-    const attributes = entry.hasAttributes ? await attributesOf(reader.file) : [];
+    const attributes = entry.hasAttributes
+      ? ((await this.#attempt(path, () => attributesOf(reader.file))) ?? [])
+      : [];
     writeHeader(this.#out, headerOfEntry(entry, `${path}/`, '5', 0), recordsOf(attributes));
     if (entry.device !== device && (await this.#tree.isPseudo(reader))) return;
     if (depth === MAX_DEPTH) return this.#fail(path, `directory is more than ${MAX_DEPTH} levels deep`);

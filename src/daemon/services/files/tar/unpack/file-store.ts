@@ -1,9 +1,9 @@
 import type { DirectoryWriter, NewFile } from '../../../../linux/files/directory-writer.ts';
 import type { Owner } from '../../../../linux/files/place.ts';
+import { writeTimes } from '../../../../linux/files/times.ts';
 import { writeFully } from '../../../../linux/files/write-fully.ts';
 import { Attributes } from '../../../../linux/files/xattr.ts';
 import type { BytePath } from '../../../../linux/paths/byte-path.ts';
-import { native } from '../../../../linux/system/native.ts';
 import { timeOf } from '../format/pax-reader.ts';
 import type { Member } from '../format/reader.ts';
 
@@ -47,7 +47,7 @@ async function complete(made: NewFile, member: Member, target: FileTarget): Prom
   for (const { name, value } of member.attributes) await attributes.set(name, value);
   target.signal.throwIfAborted();
   await made.publish(target.name, target.owner);
-  await file.run(() => native.writeTimes(file.fd, timeOf(member), timeOf(member)));
+  await file.run(() => writeTimes(file.fd, timeOf(member), timeOf(member)));
 }
 
 /** Returns the end of the last stored range. */

@@ -1,9 +1,6 @@
 import { EnvdError } from '../../../../../base/errors.ts';
 import { type BytePath, displayPath } from '../../../../linux/paths/byte-path.ts';
-import { MAX_PATH_BYTES } from '../../../../linux/paths/paths.ts';
-
-/** Directories may be nested this deep, because each level holds a descriptor. */
-const MAX_DEPTH = 256;
+import { MAX_DEPTH, MAX_PATH_BYTES } from '../../../../linux/paths/paths.ts';
 
 /**
  * Returns the components of a name in an archive, or none for the top. Throws `invalid_argument` for names that are

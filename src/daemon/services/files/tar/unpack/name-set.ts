@@ -1,35 +1,52 @@
 import type { BytePath } from '../../../../linux/paths/byte-path.ts';
 
-const FIRST_CAPACITY = 1024;
+/** The names are in so many tables, so that the growth of one takes a small part of a turn of the event loop. */
+const TABLES = 256;
+const FIRST_CAPACITY = 16;
 
 /**
  * Holds a set of names, of each of which it keeps only a hash of 53 bits. This takes about a sixth of the memory of the
- * names themselves. The table uses open addressing.
+ * names themselves.
  */
 export class NameSet {
-  #slots = new Float64Array(FIRST_CAPACITY);
-  #count = 0;
+  readonly #tables = Array.from({ length: TABLES }, () => new HashTable());
 
   add(name: BytePath): void {
-    if (this.#count * 2 > this.#slots.length) this.#grow();
-    this.#insert(hashOf(name));
+    const hash = hashOf(name);
+    this.#tableOf(hash).add(hash);
   }
 
   has(name: BytePath): boolean {
     const hash = hashOf(name);
-    return this.#slots[this.#slotOf(hash)] === hash;
+    return this.#tableOf(hash).has(hash);
   }
 
-  #insert(hash: number): void {
+  #tableOf(hash: number): HashTable {
+    return this.#tables[hash % TABLES] ?? new HashTable();
+  }
+}
+
+/** Holds a set of hashes. The table uses open addressing. */
+class HashTable {
+  #slots = new Float64Array(FIRST_CAPACITY);
+  #count = 0;
+
+  add(hash: number): void {
+    if (this.#count * 2 > this.#slots.length) this.#grow();
     const slot = this.#slotOf(hash);
     if (this.#slots[slot] === hash) return;
     this.#slots[slot] = hash;
     this.#count++;
   }
 
+  has(hash: number): boolean {
+    return this.#slots[this.#slotOf(hash)] === hash;
+  }
+
   /** Returns the slot that has the hash, or the free one for it. */
   #slotOf(hash: number): number {
-    let slot = hash % this.#slots.length;
+    // The last digits are the same for the whole table.
+    let slot = Math.floor(hash / TABLES) % this.#slots.length;
     while (this.#slots[slot] !== 0 && this.#slots[slot] !== hash) slot = (slot + 1) % this.#slots.length;
     return slot;
   }
@@ -38,7 +55,7 @@ export class NameSet {
     const old = this.#slots;
     this.#slots = new Float64Array(old.length * 2);
     this.#count = 0;
-    for (const hash of old) if (hash !== 0) this.#insert(hash);
+    for (const hash of old) if (hash !== 0) this.add(hash);
   }
 }
 

@@ -77,6 +77,22 @@ describe('order and depth', () => {
     const batches = await Array.fromAsync(listDir(root, 0, testEntries(scratch())));
     expect(Math.max(...batches.map((batch) => batch.length))).toBeLessThanOrEqual(500);
   });
+
+  test('large entries are in small batches, and their bytes are told', async () => {
+    const root = scratch('/dev/shm');
+    for (let index = 0; index < 20; index++) {
+      const path = join(root, String(index));
+      writeFileSync(path, '');
+      setAttributeSync(path, 'user.svc.large', 'x'.repeat(60_000));
+    }
+    let bytes = 0;
+    const keep = (more: number) => {
+      bytes += more;
+    };
+    const batches = await Array.fromAsync(listDir(root, 1, testEntries(scratch()), keep));
+    expect(Math.max(...batches.map((batch) => batch.length))).toBeLessThanOrEqual(3);
+    expect(bytes).toBeGreaterThan(20 * 60_000);
+  });
 });
 
 describe('entries', () => {
