@@ -53,8 +53,10 @@ EXPORTED(encodeBase64) {
   uint32_t offset;
   if (!arg_parse(env, info, "BBu", &in, &length, &out, &room, &offset)) return NULL;
   size_t wanted = (length + 2) / 3 * 4;
-  if (offset > room || wanted > room - offset)
-    return napi_throw_range_error(env, NULL, "base64 does not fit into the target"), NULL;
+  if (offset > room || wanted > room - offset) {
+    napi_throw_range_error(env, NULL, "base64 does not fit into the target");
+    return NULL;
+  }
   uint8_t* target = (uint8_t*)out + offset;
   size_t done = encode_blocks(in, length, target);
   encode_rest((const uint8_t*)in + done, length - done, target + done / 3 * 4);

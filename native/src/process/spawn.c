@@ -225,7 +225,10 @@ static void on_reports_closed(uv_poll_t* poll, int status, int events) {
 
 static void on_limit(uv_timer_t* timer) {
   start* s = timer->data;
-  if (s->state == FAILED) return s->state = GIVEN_UP, report_failure(s);
+  if (s->state == FAILED) {
+    s->state = GIVEN_UP;
+    return report_failure(s);
+  }
   if (s->pid == 0) read_reports(s);
   int cgroup = s->cgroup[0] ? open(s->cgroup, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
   bool waits = s->pid == 0 || (cgroup >= 0 && frozen_error(cgroup) == EAGAIN);

@@ -109,7 +109,8 @@ static napi_value add(napi_env env, napi_callback_info info) {
   char path[PATH_MAX];
   if (!i || !arg_parse(env, info, "pu", "inotify_add_watch", path, &mask)) return NULL;
   int descriptor = inotify_add_watch(i->inotify, path, mask);
-  return descriptor < 0 ? envd_throw_errno(env, errno, "inotify_add_watch", path) : envd_number(env, descriptor);
+  if (descriptor < 0) return envd_throw_errno(env, errno, "inotify_add_watch", path);
+  return envd_number(env, descriptor);
 }
 
 static napi_value remove_watch(napi_env env, napi_callback_info info) {

@@ -30,7 +30,7 @@ test('a subject includes only itself and the support', () => {
 });
 
 /** What the daemon's trust in its C rests on is that it stays small enough to be read. */
-const MOST_LINES = 4360;
+const MOST_LINES = 4400;
 
 test(`there are at most ${MOST_LINES} lines of C`, () => {
   const lines = files.map((file) => readFileSync(join(SOURCE, file), 'utf8').split('\n').length - 1);
