@@ -116,12 +116,12 @@ test.each([
       (flag) => [[...KEY, `${flag}=${hook}`], /must be a command, or a URL/] as [string[], RegExp],
     ),
   ),
-  [[...KEY, '--resume-wait=0'], /at least 1/],
+  [[...KEY, '--resume-wait=0'], /from 1 to/],
   [[...KEY, '--domain=.a'], /must be a host name/],
   [[...KEY, '--domain=ä.test'], /must be a host name/],
   [[...KEY, '--domain=a.test:80'], /must be a host name/],
   [[...KEY, '--port=70000'], /from 0 to 65535/],
-  [[...KEY, '--hook-timeout=0'], /at least 1/],
+  [[...KEY, '--hook-timeout=0'], /from 1 to/],
   [[...KEY, '--max-requests=0'], /at least 1/],
   [['--key-file=keys'], /absolute path/],
   [[...KEY, '--allow-ports=0'], /ports or ranges/],
@@ -130,6 +130,9 @@ test.each([
   [[...KEY, '--allow-addresses=10.0.0.1,a'], /IP addresses or ranges/],
   [[...KEY, '--on-expiry=burn'], /Allowed choices are pause, remove/],
   [[...KEY, 'more'], /too many arguments/],
+  ...['--drain', '--response-timeout', '--hook-timeout', '--resume-wait', '--redis-wait'].map(
+    (flag) => [[...KEY, `${flag}=86401`], /seconds from [01] to 86400, a day/] as [string[], RegExp],
+  ),
 ])('%j is refused in words, with exit code 2', (argv, message) => {
   expect(readGatewayConfig(argv, {})).toEqual({ exitCode: 2, output: expect.stringMatching(message) });
 });

@@ -142,9 +142,13 @@ export class Place {
 
   /** Starts a process once, however often that must be asked for; returns its pid. */
   start(request: Parameters<typeof startDetached>[1], headers = {}): Promise<number> {
-    const startId = randomUUID();
+    let startId = randomUUID();
     return this.surely(async () => {
-      const pid = await startDetached(this.clients, { ...request, startId }, { headers });
+      const pid = await startDetached(this.clients, { ...request, startId }, { headers }).catch((error) => {
+        // The daemon was killed meanwhile, and the next one has killed what was begun.
+        if (ConnectError.from(error).code === Code.Aborted) startId = randomUUID();
+        throw error;
+      });
       if (pid === 0) throw new Interrupted('the stream ended before its first event');
       return pid;
     });

@@ -152,9 +152,24 @@ export const parsePort = wholeNumberFrom(0, 65535, 'It must be a whole number fr
 export const parseBytes = wholeNumberFrom(0, 1e10 - 1, 'It must be a whole number of bytes.');
 export const parseCount = wholeNumberFrom(1, 1e8 - 1, 'It must be a whole number, at least 1.');
 export const parseDigit = wholeNumberFrom(0, 9, 'It must be a whole number from 0 to 9.');
-export const parseSeconds = wholeNumberFrom(1, 1e8 - 1, 'It must be a whole number of seconds, at least 1.');
+/** A wait has at most this time, in seconds. A timer that is set to more than 24.8 days would end at once. */
+const DAY = 86_400;
+/** Parses how long something is waited for. */
+export const parseWait = wholeNumberFrom(
+  1,
+  DAY,
+  `It must be a whole number of seconds from 1 to ${DAY}, a day.`,
+);
 /** Accepts 0, too. */
-export const parseWholeSeconds = wholeNumberFrom(0, 1e8 - 1, 'It must be a whole number of seconds.');
+export const parseWaitOrNone = wholeNumberFrom(
+  0,
+  DAY,
+  `It must be a whole number of seconds from 0 to ${DAY}, a day.`,
+);
+/** Parses how long something is kept. */
+export const parseLifetime = wholeNumberFrom(1, 1e8 - 1, 'It must be a whole number of seconds, at least 1.');
+/** Accepts 0, too. */
+export const parseLifetimeOrNone = wholeNumberFrom(0, 1e8 - 1, 'It must be a whole number of seconds.');
 
 /** Returns a parser of text that `read` accepts, which returns null for a wrong one. `sentence` is the error message. */
 export function parseAs<T extends NonNullable<unknown>>(read: (text: string) => T | null, sentence: string) {

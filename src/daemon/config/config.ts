@@ -9,8 +9,8 @@ import {
   type Program,
   parsePath,
   parsePort,
-  parseSeconds,
   parseUrl,
+  parseWait,
   readSettings,
   setting,
 } from '../../base/program/settings.ts';
@@ -194,7 +194,7 @@ export const DAEMON_PROGRAM: Program = {
     ]),
     ...grouped('Upgrade', [
       setting('--program <path>', 'program that /upgrade starts; default: this one', parsePath),
-      setting('--upgrade-timeout <seconds>', 'time limit for the trial of that program', parseSeconds, 30),
+      setting('--upgrade-timeout <seconds>', 'time limit for the trial of that program', parseWait, 30),
     ]),
   ],
 };

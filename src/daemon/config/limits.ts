@@ -2,7 +2,7 @@ import {
   matching,
   parseBytes,
   parseCount,
-  parseSeconds,
+  parseWait,
   type Setting,
   setting,
   wholeNumberFrom,
@@ -29,7 +29,7 @@ export const DAEMON_LIMITS: readonly Setting[] = [
     64 * MIB,
   ),
   setting('--history-bytes <number>', 'output kept per process, for clients that reconnect', parseBytes, MIB),
-  setting('--file-timeout <seconds>', 'time limit for one request to a FUSE or NFS server', parseSeconds, 10),
+  setting('--file-timeout <seconds>', 'time limit for one request to a FUSE or NFS server', parseWait, 10),
 ];
 
 /** What the processes of clients may use. */
@@ -56,7 +56,7 @@ export const WORKLOAD_LIMITS: readonly Setting[] = [
     'I/O weights of commands and of terminals, used when storage is busy; default: 10,50',
     parseWeights,
   ),
-  setting('--start-timeout <seconds>', 'time limit for a program to start running', parseSeconds, 10),
+  setting('--start-timeout <seconds>', 'time limit for a program to start running', parseWait, 10),
 ];
 
 /** The values of the workload's flags. */

@@ -9,11 +9,12 @@ import {
   type Program,
   parseCount,
   parseDomain,
+  parseLifetime,
   parseList,
   parsePath,
   parsePort,
-  parseSeconds,
-  parseWholeSeconds,
+  parseWait,
+  parseWaitOrNone,
   readSettings,
   type Setting,
   setting,
@@ -103,7 +104,7 @@ const BASICS: readonly Setting[] = [
   setting(
     '--drain <seconds>',
     'time to serve on after SIGTERM, while the health check fails',
-    parseWholeSeconds,
+    parseWaitOrNone,
     5,
   ),
 ];
@@ -142,13 +143,13 @@ const EXPIRY: readonly Setting[] = [
   setting(
     '--default-timeout <seconds>',
     'time to live of sandboxes that are registered without one',
-    parseSeconds,
+    parseLifetime,
     300,
   ),
   setting(
     '--idle-timeout <seconds>',
     'time without use after which a sandbox expires; default: never',
-    parseSeconds,
+    parseLifetime,
   ),
   setting('--max-expiries <number>', 'maximum number of expiries at a time', parseCount, 128),
   setting(
@@ -162,7 +163,7 @@ const EXPIRY: readonly Setting[] = [
 const RESPONSE_TIMEOUT = setting(
   '--response-timeout <seconds>',
   'time limit for a sandbox to begin its response',
-  parseSeconds,
+  parseWait,
   600,
 );
 

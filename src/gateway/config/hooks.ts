@@ -1,10 +1,10 @@
 import {
   parseAs,
   parseCount,
+  parseLifetimeOrNone,
   parseList,
   parsePath,
-  parseSeconds,
-  parseWholeSeconds,
+  parseWait,
   type Setting,
   setting,
 } from '../../base/program/settings.ts';
@@ -74,7 +74,7 @@ export const HOOK_SETTINGS: readonly Setting[] = [
     'secrets (whsec_ and base64) that sign requests to URLs, as in Standard Webhooks',
     parseList(readSecret, 'It must be whsec_ and 24 to 64 bytes in base64. Separate several by commas.'),
   ),
-  setting('--hook-timeout <seconds>', 'time limit for a hook', parseSeconds, 60),
+  setting('--hook-timeout <seconds>', 'time limit for a hook', parseWait, 60),
   setting(
     '--hook-directory <path>',
     'directory of the runs of hook commands; only gateways of this host may use it',
@@ -90,15 +90,10 @@ export const HOOK_SETTINGS: readonly Setting[] = [
   setting(
     '--keep-paused <seconds>',
     'time after which a paused sandbox is forgotten; 0: never',
-    parseWholeSeconds,
+    parseLifetimeOrNone,
     30 * 86_400,
   ),
-  setting(
-    '--resume-wait <seconds>',
-    'time limit for a request to wait for a paused sandbox',
-    parseSeconds,
-    30,
-  ),
+  setting('--resume-wait <seconds>', 'time limit for a request to wait for a paused sandbox', parseWait, 30),
   setting(
     '--max-waiting <number>',
     'maximum number of requests that wait for paused sandboxes',

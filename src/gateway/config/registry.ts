@@ -3,7 +3,7 @@ import {
   parseList,
   parsePath,
   parseUrl,
-  parseWholeSeconds,
+  parseWaitOrNone,
   type Setting,
   setting,
 } from '../../base/program/settings.ts';
@@ -66,7 +66,7 @@ export const REGISTRY_SETTINGS: readonly Setting[] = [
   setting(
     '--redis-wait <seconds>',
     'time that a start waits for Redis, the Sentinels or the cluster',
-    parseWholeSeconds,
+    parseWaitOrNone,
     30,
   ),
 ];

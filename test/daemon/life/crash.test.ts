@@ -1,10 +1,11 @@
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { Code } from '@connectrpc/connect';
 import { expect, onTestFinished, test } from 'vitest';
 import { SignalScope } from '../../../src/gen/process/process_pb.js';
 import { byPid, byTag, connectTo, transcribe } from '../../support/clients/clients.ts';
 import { exitIsTold } from '../../support/machine/machine.ts';
 import { needs } from '../../support/machine/needs.ts';
-import { childrenOf, openFiles, runs } from '../../support/machine/proc.ts';
+import { childrenOf, openFiles, runs, starterOf } from '../../support/machine/proc.ts';
 import { startSupervised } from '../../support/programs/supervised.ts';
 import { bash, follow, input, startDetached, UNKNOWN } from '../../support/programs/workload.ts';
 import { until } from '../../support/until.ts';
@@ -200,6 +201,29 @@ test('what the daemon was starting when it was killed is ended', async () => {
   // Either it was known already, or nothing is left of it.
   if (!other) await until('it is gone', () => leaves().length === 1);
   expect(processes.length).toBeLessThanOrEqual(2);
+});
+
+test('an id whose start was under way in a kill is refused by the next daemons; another one starts the process', async () => {
+  await using supervised = await startSupervised();
+  const clients = connectTo(supervised.daemon.url);
+  const request = { process: { cmd: 'true' } };
+  await transcribe(clients.process.start(request));
+  const starter = await until('there is a starter', () => starterOf(supervised.main()));
+  process.kill(starter, 'SIGSTOP');
+  onTestFinished(() => void process.kill(starter, 'SIGKILL'));
+  await until('it is stopped', () => /^State:\tT/m.test(readFileSync(`/proc/${starter}/status`, 'utf8')));
+  const start = () => startDetached(clients, { ...request, startId: 'once' });
+  const cut = expect(start()).rejects.toThrow();
+  await until('the starter has the request', () => descriptorsInQueues(starter) > 0);
+  await supervised.crash();
+  await cut;
+  const refused = { code: Code.Aborted, message: expect.stringContaining("start id 'once'") };
+  await expect(start()).rejects.toMatchObject(refused);
+  for (const how of ['upgrade', 'crash'] as const) {
+    await supervised[how]();
+    await expect(start()).rejects.toMatchObject(refused);
+  }
+  expect(await startDetached(clients, { ...request, startId: 'another' })).toBeGreaterThan(0);
 });
 
 test('nothing of 1,000 processes is left in the records; they take few descriptors', async () => {

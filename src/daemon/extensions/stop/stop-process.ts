@@ -34,11 +34,12 @@ export async function stopProcess(process: ManagedProcess, graceMs: number): Pro
   const { leaf } = process.state;
   // Without a leaf, `signalTree` has thrown.
   const cgroup = new Cgroup(leaf ?? '');
-  const killed = !(await hasEmptied(cgroup, graceMs, () => {}));
+  // Root can move the process itself to another cgroup.
+  const isOver = () => process.isExiting && !cgroup.populated();
+  const killed = !(await hasEnded(isOver, graceMs, () => {}));
   const killBy = monotonicMs() + KILL_MS;
   // It is killed more than once, because a kill fails while no descriptor is free.
-  if (killed && !(await hasEmptied(cgroup, KILL_MS, () => process.kill())))
-    throw survived(process.pid, cgroup);
+  if (killed && !(await hasEnded(isOver, KILL_MS, () => process.kill()))) throw survived(process.pid, cgroup);
   const ended = await within<{ end: EndEvent } | null>(
     Math.max(0, killBy - monotonicMs()),
     process.ended,
@@ -49,15 +50,12 @@ export async function stopProcess(process: ManagedProcess, graceMs: number): Pro
   throw new EnvdError('deadline_exceeded', text);
 }
 
-/**
- * Calls `act` and checks the cgroup, again and again, until no process is left in it and below. Returns false after
- * `limitMs`.
- */
-async function hasEmptied(cgroup: Cgroup, limitMs: number, act: () => void): Promise<boolean> {
+/** Calls `act` and checks, again and again, until it is over. Returns false after `limitMs`. */
+async function hasEnded(isOver: () => boolean, limitMs: number, act: () => void): Promise<boolean> {
   const last = monotonicMs() + limitMs;
   for (let interval = FIRST_LOOK_MS; ; interval = Math.min(interval * 2, LAST_LOOK_MS)) {
     act();
-    if (!cgroup.populated()) return true;
+    if (isOver()) return true;
     const left = last - monotonicMs();
     if (left <= 0) return false;
     await delay(Math.min(interval, left));

@@ -152,14 +152,17 @@ export class RecordStore {
 
   /** Puts the records of an earlier program's message into this store. */
   #move(message: Message): { record: FoundRecord & RecordContent; remove: Removal | null }[] {
+    // The copy comes first, because the file of a long record is closed when it has been read.
+    const remove = this.#put(message, true);
     const record = parse(message);
     const { memory } = record.descriptors;
-    if (record.state !== MEMORY || memory === undefined)
-      return [{ record, remove: this.#put(message, true) }];
-    return textsIn(memory).map((text) => ({
+    if (record.state !== MEMORY || memory === undefined) return [{ record, remove }];
+    const moved = textsIn(memory).map((text) => ({
       record: { ...JSON.parse(text), descriptors: {} },
       remove: this.#putInMemory(text) ?? this.#put({ bytes: Buffer.from(text), descriptors: [] }, true),
     }));
+    remove?.();
+    return moved;
   }
 
   #putLong(text: Buffer, descriptors: readonly number[], isLast: boolean): Removal | null {

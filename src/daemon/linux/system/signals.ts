@@ -90,6 +90,11 @@ export function relationsOf(pid: number, proc = '/proc'): { parent: number; grou
   }
 }
 
+/** Tells whether the process of a pidfd still has its pid: -1 there means that it was reaped. Source: pidfd_open(2). */
+export function isHeld(pidfd: number): boolean {
+  return /^Pid:\t\d/m.test(readFileSync(`/proc/self/fdinfo/${pidfd}`, 'utf8'));
+}
+
 function send(target: number, signal: number): boolean {
   try {
     return process.kill(target, signal);

@@ -8,7 +8,7 @@ import { readInFlight } from '../../linux/processes/read-buffer.ts';
 import type { StoredDescriptor } from '../../linux/system/systemd.ts';
 import type { EarlierProcess, EarlierProcesses } from '../process/lifecycle/earlier.ts';
 import { decodeProcess } from '../process/lifecycle/process-state.ts';
-import type { ProcessRecordContent } from '../process/lifecycle/records.ts';
+import type { BegunStart, ProcessRecordContent } from '../process/lifecycle/records.ts';
 import { NO_ENDS } from '../process/output/channels.ts';
 import { checkHead, type Head, type Settings } from './state.ts';
 
@@ -35,7 +35,7 @@ export function recover(store: RecordStore, stored: readonly StoredDescriptor[])
   for (const { descriptors } of others) closeAll(Object.values(descriptors));
   const processes: EarlierProcess[] = [];
   const outputs = new Map<string, number>();
-  const starting = new Set<string>();
+  const starting: BegunStart[] = [];
   let settings: Settings | null = null;
   let inFlight: EarlierProcesses['inFlight'] = null;
   for (const { key, state, descriptors } of readable) {
@@ -45,7 +45,7 @@ export function recover(store: RecordStore, stored: readonly StoredDescriptor[])
     if (content.about === 'process') processes.push(processOf(key, content, descriptors));
     if (content.about === 'output' && descriptors.memory !== undefined) outputs.set(key, descriptors.memory);
     if (content.about === 'reads') inFlight = readsOf(content.output, descriptors) ?? inFlight;
-    if (content.about === 'starting' && content.leaf !== null) starting.add(content.leaf);
+    if (content.about === 'starting') starting.push({ startId: null, ...content, record: key });
   }
   const forgetAll = () => {
     for (const { key } of readable) forget(key);

@@ -77,7 +77,8 @@ type ProcessLine = ReadProcess & { readonly record?: string };
 type FirstLine = Head &
   Omit<Others, 'records' | 'forwards' | 'cgroupRoot'> &
   Partial<Pick<Others, 'records' | 'forwards' | 'cgroupRoot'>> & {
-    readonly processes: Omit<ProcessesSnapshot, 'processes'> & { readonly processes: readonly ProcessLine[] };
+    readonly processes: Omit<ProcessesSnapshot, 'processes' | 'starting'> &
+      Partial<Pick<ProcessesSnapshot, 'starting'>> & { readonly processes: readonly ProcessLine[] };
   };
 
 /** A line after the first one: a process, a watch, or more events of the last watch. */
@@ -135,7 +136,7 @@ export function readState(descriptor: number, own: Renumber = fromEarlierProgram
   }
   closeSync(descriptor);
   const { records = [], forwards = { address: null, forwards: [] }, cgroupRoot, ...others } = first;
-  const { drains, memory, leaves } = first.processes;
+  const { drains, memory, leaves, starting = [] } = first.processes;
   return {
     ...others,
     ...renumbered({ records, forwards, cgroupRoot }, own),
@@ -146,7 +147,7 @@ export function readState(descriptor: number, own: Renumber = fromEarlierProgram
       inFlight: null,
       drains: drains.map(own),
       leaves,
-      starting: new Set(),
+      starting,
     },
   };
 }
@@ -180,7 +181,7 @@ function* linesWith(build: string, state: Snapshot, copy: Renumber): Generator<o
     ...others,
     ...renumbered(others, copy),
     watches: [],
-    processes: { leaves: processes.leaves, drains, memory, processes: [] },
+    processes: { leaves: processes.leaves, starting: processes.starting, drains, memory, processes: [] },
   };
   for (const process of processes.processes)
     yield { process: encodeProcess(withDescriptors(process, copy)) } satisfies Line;

@@ -65,7 +65,7 @@ export class ProcessTable {
    * Starts a process and returns a feed from its first event on. After `deadlineMs` (null means no deadline) the
    * process is killed and the feed ends with `deadline_exceeded`. Disposing of the feed does not end the process. A
    * known start id attaches to its process instead. Throws `already_exists` when that was started with another command,
-   * and `resource_exhausted` when too many processes run.
+   * `aborted` when an earlier daemon was killed before it knew its process, and `resource_exhausted` when too many run.
    */
   async start(request: StartRequest, deadlineMs: number | null): Promise<Reader> {
     const { startId } = request;
@@ -142,7 +142,8 @@ export class ProcessTable {
   get state(): ProcessesSnapshot {
     const all = this.#known.all;
     const used = new Set<number | null>(all.flatMap(({ state: { ends } }) => Object.values(ends)));
-    return { ...this.#launcher.stateBeside(used), processes: statesOf(all) };
+    const starting = this.#known.lost.map((startId) => ({ leaf: null, startId }));
+    return { ...this.#launcher.stateBeside(used), starting, processes: statesOf(all) };
   }
 
   /** Reads no more output, and records the whole state for a program that comes after this one. */
@@ -161,6 +162,8 @@ export class ProcessTable {
         this.#add(process, null);
       }
     }
+    for (const start of earlier.starting)
+      if (start.startId !== null) this.#known.lose(start.startId, this.#launcher.recordLost(start));
   }
 
   async #allEnded(): Promise<void> {

@@ -45,6 +45,11 @@ export class Leaf {
     return this.#cgroup.path;
   }
 
+  /** Tells whether a process is in it, rather than in another cgroup. */
+  has(pid: number): boolean {
+    return this.#cgroup.processes().includes(pid);
+  }
+
   /** Signals every process in it. */
   signal(signal: number): void {
     this.#cgroup.signal(signal);

@@ -10,7 +10,7 @@ import { STREAMS } from '../output/output-store.ts';
 import { EndedProcess } from './ended.ts';
 import { ManagedProcess } from './process.ts';
 import type { ProcessState, RecordedState } from './process-state.ts';
-import type { ProcessRecord } from './records.ts';
+import type { BegunStart, ProcessRecord } from './records.ts';
 
 /** Describes a process of an earlier daemon. */
 export type EarlierProcess = RecordedState & {
@@ -32,8 +32,8 @@ export interface EarlierProcesses {
   readonly drains: readonly number[];
   /** This is null after a crash. */
   readonly leaves: LeavesState | null;
-  /** These are the cgroups of starts that were under way. */
-  readonly starting: ReadonlySet<string>;
+  /** These are the starts that were under way. */
+  readonly starting: readonly BegunStart[];
 }
 
 /** Holds all processes as they are handed over, one at a time, because together their input may be large. */
@@ -43,6 +43,8 @@ export interface ProcessesSnapshot {
   /** This is the descriptor of the kept output, or null if that cannot be handed over. */
   readonly memory: number | null;
   readonly leaves: LeavesState;
+  /** These are starts of an earlier daemon that was killed, whose ids are refused for a while. */
+  readonly starting: readonly BegunStart[];
 }
 
 /** Restores the output of each process, running ones first, others in the order of their ends. Closes the kept output. */

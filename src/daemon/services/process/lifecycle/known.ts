@@ -4,6 +4,7 @@ import { monotonicMs } from '../../../../base/monotonic.ts';
 import type { EndedProcess } from './ended.ts';
 import type { ManagedProcess } from './process.ts';
 import { keptOf, type ProcessConfig, shortened } from './process-config.ts';
+import type { ProcessRecord } from './records.ts';
 
 /** Clients can connect to a process for this time after its end, in milliseconds. */
 const RETENTION_MS = 30_000;
@@ -28,6 +29,8 @@ export class KnownProcesses {
   readonly #ended = new Set<EndedProcess>();
   /** This has starts under way, running processes and those that have ended, by idempotency key. */
   readonly #starts = new Map<string, Promise<AnyProcess>>();
+  /** These ids have starts that an earlier daemon has begun, and whose processes are not known. */
+  readonly #lost = new Set<string>();
 
   /** Returns the running processes in the order of their start. */
   get running(): ManagedProcess[] {
@@ -48,9 +51,26 @@ export class KnownProcesses {
     return pick(this.#running, selector) ?? pick(this.#retained, selector) ?? notFound(selector);
   }
 
-  /** Returns what was started with this id, or is being started. */
+  /** Returns what was started with this id, or is being started. Throws `aborted` for an id that is lost. */
   startedWith(startId: string): Promise<AnyProcess> | undefined {
-    return this.#starts.get(startId);
+    if (!this.#lost.has(startId)) return this.#starts.get(startId);
+    const text = 'the daemon was killed while it started the process: see what it did, and use a new id';
+    throw new EnvdError('aborted', `start id '${startId}' was used, and ${text}`);
+  }
+
+  /** Refuses this id for 30 s, because its program may have run. Drops the record then. */
+  lose(startId: string, record: Pick<ProcessRecord, 'drop'>): void {
+    this.#lost.add(startId);
+    const forget = () => {
+      this.#lost.delete(startId);
+      record.drop();
+    };
+    setTimeout(forget, RETENTION_MS).unref();
+  }
+
+  /** Returns the ids that are refused. */
+  get lost(): string[] {
+    return [...this.#lost];
   }
 
   /** Knows a start by its id until its process is forgotten, or the start fails. */

@@ -16,7 +16,7 @@ import { type EarlierProcesses, outputsOf, type ProcessesSnapshot, takeOverProce
 import type { EndedProcess } from './ended.ts';
 import { ManagedProcess } from './process.ts';
 import { keptOf } from './process-config.ts';
-import { ProcessRecords } from './records.ts';
+import { type BegunStart, type ProcessRecord, ProcessRecords } from './records.ts';
 import { type LaunchPlace, launchPlanned, type Plan, type StartRequest } from './start.ts';
 
 /** Processes with this tag run outside the cgroups that a freeze stops. */
@@ -66,7 +66,7 @@ export class Launcher implements Disposable {
   }
 
   /** Returns what all processes share, for a later program. `used` has the descriptors that processes use. */
-  stateBeside(used: ReadonlySet<number | null>): Omit<ProcessesSnapshot, 'processes'> {
+  stateBeside(used: ReadonlySet<number | null>): Omit<ProcessesSnapshot, 'processes' | 'starting'> {
     const drains = this.#poller.descriptors.filter((descriptor) => !used.has(descriptor));
     return { drains, memory: this.#store.memory.descriptor, leaves: this.#leaves.state };
   }
@@ -80,10 +80,16 @@ export class Launcher implements Disposable {
       yield takeOverProcess(state, output, this.#poller, this.#records.existing(state.record), leaf);
     }
     const running = new Set(earlier.processes.filter(({ end }) => end === null).map(({ leaf }) => leaf));
+    const starting = new Set(earlier.starting.map(({ leaf }) => leaf));
     for (const leaf of this.#cgroups.leaves().filter(({ path }) => !running.has(path))) {
-      if (earlier.starting.has(leaf.path)) leaf.kill();
+      if (starting.has(leaf.path)) leaf.kill();
       this.#leaves.release(leaf);
     }
+  }
+
+  /** Records a start whose process is lost, because this program may be killed, too. Returns the record. */
+  recordLost(start: BegunStart): ProcessRecord {
+    return this.#records.starting({ ...start, leaf: null });
   }
 
   /** Stops removing cgroups. */
@@ -105,7 +111,9 @@ export class Launcher implements Disposable {
 
   async #launchIn(cgroup: Cgroup | null, request: Starting, plan: Plan): Promise<ManagedProcess> {
     const leaf = cgroup && this.#leaves.create(cgroup);
-    const record = this.#records.starting(leaf?.path ?? null);
+    const record = this.#records.starting({ leaf: leaf?.path ?? null, startId: request.startId });
+    // If this program is killed, the next one must know that the id was used.
+    if (request.startId !== null) await this.recorded;
     const output = this.#newOutput();
     try {
       const opened = await this.#open(request, plan, leaf, output);

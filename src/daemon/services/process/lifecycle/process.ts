@@ -3,7 +3,7 @@ import { EnvdError, isSystemError } from '../../../../base/errors.ts';
 import { monotonicMs } from '../../../../base/monotonic.ts';
 import type { TerminalSize } from '../../../linux/processes/pty.ts';
 import type { ProcessExit } from '../../../linux/processes/spawn.ts';
-import { SIGKILL, signalGroup } from '../../../linux/system/signals.ts';
+import { isHeld, SIGKILL, signalGroup, signalProcess } from '../../../linux/system/signals.ts';
 import type { Leaf } from '../cgroups/leaf.ts';
 import type { Channels } from '../output/channels.ts';
 import { endEvent, type Offsets } from '../output/events.ts';
@@ -186,10 +186,8 @@ export class ManagedProcess {
 
   /** Signals the process group, and succeeds also when that has just ended. Throws the reason when `caller` aborts. */
   async signal(signal: number, caller: AbortSignal): Promise<void> {
-    // The kernel may give the id of a reaped process to another group. A process that is not our child may have been
-    // reaped.
-    const mayBeGone = this.#phase !== 'running' || !this.#isChild;
-    if (mayBeGone && this.#leaf) await this.#leaf.signalGroup(this.pid, signal, caller);
+    // The kernel may give the id of a reaped process to another group.
+    if (this.#leaf && !this.#hasPid()) await this.#leaf.signalGroup(this.pid, signal, caller);
     else this.signalGroup(signal);
   }
 
@@ -208,6 +206,15 @@ export class ManagedProcess {
     }
     if (signal === SIGKILL) this.#isKilled = true;
     this.#leaf.signal(signal);
+    // Root can move a process to another cgroup.
+    const isReached = signal !== SIGKILL && this.#leaf.has(this.pid);
+    if (!isReached && this.#hasPid()) signalProcess(this.pid, signal);
+  }
+
+  /** Tells whether its pid cannot be that of another process. One that is not our child may have been reaped. */
+  #hasPid(): boolean {
+    if (this.#phase !== 'running') return false;
+    return this.#isChild || (this.#pidfd !== null && isHeld(this.#pidfd));
   }
 
   /** Records the state, which has changed. */

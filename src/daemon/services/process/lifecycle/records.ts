@@ -8,12 +8,22 @@ import { encodeProcess, type ProcessState, type ReadProcess } from './process-st
 /** A start waits at most this long for the service manager, in milliseconds. */
 const KEPT_MS = 1000;
 
+/** Describes a start under way. If its daemon is killed, nobody knows whether its program has run. */
+export interface BegunStart {
+  /** The key of its record, if it has one. */
+  readonly record?: string | undefined;
+  /** This is the path of its cgroup, or null. */
+  readonly leaf: string | null;
+  /** This is its idempotency key, or null. */
+  readonly startId: string | null;
+}
+
 /**
  * Describes a start under way, a process, the kept output, or what is read from pipes. The descriptors of a process are
  * those of its record. `output` is the key of the record with its kept output.
  */
 export type ProcessRecordContent =
-  | { readonly about: 'starting'; readonly leaf: string | null }
+  | { readonly about: 'starting'; readonly leaf: string | null; readonly startId?: string | null }
   | { readonly about: 'output' }
   | { readonly about: 'reads'; readonly output: string }
   | ({ readonly about: 'process'; readonly output: string } & Omit<ReadProcess, 'ends' | 'pidfd'>);
@@ -33,10 +43,11 @@ export class ProcessRecords {
     if (inFlight) set(store.record(), { about: 'reads', output: output.key }, { ...inFlight });
   }
 
-  /** Returns the record of a process that is about to be started in this cgroup. */
-  starting(leaf: string | null): ProcessRecord {
-    const record = this.#store.record();
-    if (this.#store.isActive && leaf !== null) set(record, { about: 'starting', leaf });
+  /** Returns the record of a process that is about to be started. With the record of an earlier program it continues that. */
+  starting({ record: key, leaf, startId }: BegunStart): ProcessRecord {
+    const record = this.#store.record(key);
+    const isNeeded = leaf !== null || startId !== null;
+    if (this.#store.isActive && isNeeded) set(record, { about: 'starting', leaf, startId });
     return new ProcessRecord(record, this.#output);
   }
 

@@ -59,6 +59,23 @@ test('a record of any length is found; what is forgotten is not', () => {
   ).toEqual(['short']);
 });
 
+test('long records with their descriptors are found after an interrupted recovery', () => {
+  const { store } = newStore();
+  const file = openSync('/dev/null', 'r');
+  const inode = fstatSync(file).ino;
+  const text = 'x'.repeat(20_000);
+  for (const key of ['a', 'b', 'c']) store.record(key).set({ text }, { file });
+  closeSync(file);
+  const { records } = recoverTwice(store);
+  expect(records.map(({ key, state }) => [key, state])).toEqual(
+    ['a', 'b', 'c'].map((key) => [key, { text }]),
+  );
+  for (const { descriptors } of records) {
+    expect(fstatSync(descriptors.file ?? -1).ino).toBe(inode);
+    closeSync(descriptors.file ?? -1);
+  }
+});
+
 test('the later one of two records is found, when a daemon was killed before it had forgotten the earlier one', () => {
   const { store } = newStore();
   store.record('a').set({ state: 1 });

@@ -110,7 +110,7 @@ test('records of versions 1 and 2; one that says that this program cannot read i
   for (const { settings, processes, refused, output } of found.slice(0, 2)) {
     expect(settings).toMatchObject(SETTINGS);
     expect(refused).toEqual([]);
-    expect([...processes.starting]).toEqual(['/sys/fs/cgroup/envd/user/7-2']);
+    expect(processes.starting).toMatchObject([{ leaf: '/sys/fs/cgroup/envd/user/7-2', startId: null }]);
     expect([...processes.outputs.keys()]).toEqual([output]);
     const [process] = processes.processes;
     expect(process).toMatchObject({ pid: 7, startId: 'one', isChild: false, record: 'of 7', output });

@@ -19,7 +19,8 @@ const SETTINGS = {
   volumes: [],
 };
 const OTHERS = { ...SETTINGS, listener: 7, watches: [], limits: { descriptors: 1024, core: -1 } };
-const ROOM = { drains: [11], memory: 12, leaves: { count: 3, released: [] } };
+const STARTING = [{ leaf: null, startId: 'lost' }];
+const ROOM = { drains: [11], memory: 12, leaves: { count: 3, released: [] }, starting: STARTING };
 const SNAPSHOT: Snapshot = {
   ...OTHERS,
   records: [{ name: 'envd-1', descriptor: 13 }],
@@ -44,6 +45,7 @@ test('a state is read as it was written', () => {
   const { processes, ...read } = readState(write(SNAPSHOT), same);
   expect(read).toMatchObject({ ...others, build: '1.0' });
   expect(processes).toMatchObject({ processes: [], drains: [11], leaves: { count: 3 }, inFlight: null });
+  expect(processes.starting).toEqual(STARTING);
   expect([...processes.outputs.values()]).toEqual([12]);
 });
 

@@ -14,7 +14,7 @@ const SNAPSHOT: Snapshot = {
   },
   ...{ initTimestamp: null, volumes: [], listener: 0, watches: [], limits: { descriptors: 1024, core: -1 } },
   ...{ records: [], forwards: { address: null, forwards: [] }, cgroupRoot: undefined },
-  processes: { processes: [], drains: [], memory: null, leaves: { count: 0, released: [] } },
+  processes: { processes: [], drains: [], memory: null, leaves: { count: 0, released: [] }, starting: [] },
 };
 
 test('what is excluded stays excluded until a replacement has failed, and its reason is told', async () => {

@@ -143,7 +143,7 @@ test('ended processes of an earlier program are forgotten each in its time, in w
     inFlight: null,
     drains: [],
     leaves: null,
-    starting: new Set<string>(),
+    starting: [],
   };
   table.takeOver({ processes, ...others });
   vi.advanceTimersByTime(2000);
