@@ -12,7 +12,7 @@ import { until } from '../../support/until.ts';
 function hooksOf(answer: string, directory = scratch()) {
   writeFileSync(join(directory, 'answer'), answer);
   const note = (what: string) => `echo "${what} $SANDBOX_ID" >>'${directory}/log'`;
-  const wait = `while [ ! -e '${directory}/go' ]; do sleep 0.02; done`;
+  const wait = `while [ -d '${directory}' ] && [ ! -e '${directory}/go' ]; do sleep 0.02; done`;
   const create = `${note('begin')}; ${wait}; ${note('made')}; cat '${directory}/answer'`;
   return {
     args: [`--create-hook=${create}`, `--kill-hook=${note('kill')}`],

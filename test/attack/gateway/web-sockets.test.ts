@@ -1,4 +1,3 @@
-import { writeFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
@@ -53,8 +52,7 @@ test('of WebSockets whose sandbox reads nothing so many end that the memory is l
 test('a WebSocket that waits for a paused sandbox does not hold up the stop', async () => {
   const directory = scratch();
   const [file, open] = [join(directory, 'told'), join(directory, 'open')];
-  const hook = `${record(file)}; while [ ! -e '${open}' ]; do sleep 0.05; done`;
-  onTestFinished(() => writeFileSync(open, ''));
+  const hook = `${record(file)}; while [ -d '${directory}' ] && [ ! -e '${open}' ]; do sleep 0.05; done`;
   const gateway = await owned(startGateway({ args: ['--hook=true', `--resume-hook=${hook}`] }));
   const guest = await owned(startAgent());
   await gateway.register('box', guest.port, { timeout: 0 });
