@@ -102,7 +102,7 @@ test('trees of up to 256 levels are copied and moved to another file system', as
   expect([readdirSync(path), readdirSync(target)]).toEqual([['tree'], ['moved']]);
 });
 
-test('a directory with many names is copied in many turns, and keeps names that are not UTF-8', async () => {
+test('a copy of a directory with many names keeps those that are not UTF-8', async () => {
   const { filesystem } = connectTo(daemon.url);
   const path = made(`
 os.mkdir("many")
