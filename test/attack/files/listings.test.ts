@@ -92,11 +92,11 @@ test('trees of up to 256 levels are copied and moved to another file system', as
 
   mkdirSync(join(path, 'tree', 'd/'.repeat(256)));
   const calls = [
-    filesystem.copy({ source: join(path, 'tree'), destination: join(path, 'copy') }),
-    filesystem.move({ source: join(path, 'tree'), destination: join(target, 'more') }),
+    () => filesystem.copy({ source: join(path, 'tree'), destination: join(path, 'copy') }),
+    () => filesystem.move({ source: join(path, 'tree'), destination: join(target, 'more') }),
   ];
   for (const call of calls)
-    await expect(call).rejects.toMatchObject({
+    await expect(call()).rejects.toMatchObject({
       message: expect.stringContaining('[failed_precondition] tree is more than 256 levels deep'),
     });
   expect([readdirSync(path), readdirSync(target)]).toEqual([['tree'], ['moved']]);
