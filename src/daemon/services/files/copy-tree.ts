@@ -1,5 +1,5 @@
 import { constants, open } from 'node:fs';
-import { link, mkdir, readdir } from 'node:fs/promises';
+import { link, mkdir, opendir } from 'node:fs/promises';
 import { promisify } from 'node:util';
 import { EnvdError } from '../../../base/errors.ts';
 import { copyContent } from '../../linux/files/copy-content.ts';
@@ -7,7 +7,7 @@ import { OpenFile } from '../../linux/files/open-file.ts';
 import { type Lane, openedLane } from '../../linux/lanes/lane.ts';
 import type { Lanes } from '../../linux/lanes/lanes.ts';
 import { untilReleased } from '../../linux/lanes/leases.ts';
-import { type BytePath, bytePath, displayPath, joinBytes, pathBuffer } from '../../linux/paths/byte-path.ts';
+import { type BytePath, displayPath, joinBytes, pathBuffer } from '../../linux/paths/byte-path.ts';
 import { MAX_DEPTH } from '../../linux/paths/paths.ts';
 import { native } from '../../linux/system/native.ts';
 import { copyLink, copyStatus, O_ENTRY } from './copy-status.ts';
@@ -16,6 +16,9 @@ import { Links } from './tar/pack/links.ts';
 const { O_RDONLY, O_WRONLY, O_CREAT, O_EXCL, O_NONBLOCK, O_DIRECTORY } = constants;
 
 const openFile = promisify(open);
+
+/** So many names are read together. */
+const NAMES_AT_ONCE = 256;
 
 /** Describes a name in an open directory. */
 export interface TreeSource {
@@ -97,8 +100,7 @@ class TreeCopy {
     await using from = await this.#open(pathOf(entry), O_RDONLY | O_DIRECTORY, entry.lane);
     await this.#lanes.run(this.#targetLane, () => mkdir(pathBuffer(target), { mode: 0o700 }));
     await using to = await this.#open(target, O_RDONLY | O_DIRECTORY, this.#targetLane);
-    const names = await from.run(() => readdir(pathOf(from), 'buffer'));
-    for (const name of names.map(bytePath)) {
+    for await (const name of namesIn(from)) {
       const source = { directory: from.fd, name, lane: from.lane };
       await this.copy(source, joinBytes(target, name), `${shown}/${displayPath(name)}`, depth + 1);
     }
@@ -110,6 +112,20 @@ class TreeCopy {
     const open = () => openFile(pathBuffer(path), flags, 0o600);
     const owned = (descriptor: number) => new OpenFile(descriptor, this.#lanes, openedLane(lane, flags));
     return owned(await this.#lanes.run(lane, open, { discard: (late) => owned(late).discard() }));
+  }
+}
+
+/** Yields the names in an open directory, of which a server may invent any number. */
+async function* namesIn(directory: OpenFile): AsyncGenerator<BytePath> {
+  // In this encoding, a name has one character per byte, as in a `BytePath`.
+  const open = () => opendir(pathOf(directory), { encoding: 'latin1', bufferSize: NAMES_AT_ONCE });
+  const listed = await directory.run(open, { discard: (late) => late.close() });
+  const read = () => directory.run(() => listed.read());
+  try {
+    for (let entry = await read(); entry; entry = await read()) yield entry.name;
+  } finally {
+    // Nobody waits for this, because a read whose server does not answer comes first.
+    listed.close().catch(() => {});
   }
 }
 
