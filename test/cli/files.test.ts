@@ -144,6 +144,15 @@ describe('cp', () => {
     expect(statSync(join(back, 'a/one')).mtimeMs).toBe(1_600_000_000_000);
   });
 
+  test('a local file whose name is not UTF-8 is left out, and that is told', async () => {
+    const directory = join(scratch(), 'names');
+    mkdirSync(directory);
+    writeFileSync(Buffer.concat([Buffer.from(`${directory}/a`), Buffer.of(0xff)]), '');
+    const { code, stdout, stderr } = await run('cp', '--json', directory, `:${remote}/names`);
+    expect([code, JSON.parse(stdout)]).toEqual([0, expect.objectContaining({ files: 0, skipped: 1 })]);
+    expect(stderr).toContain('left out a\ufffd: ');
+  });
+
   test('between two sandboxes', async () => {
     const other = await owned(startDaemon());
     const settings = scratch();

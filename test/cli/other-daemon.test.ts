@@ -116,6 +116,12 @@ describe('a hostile daemon', () => {
     expect(await envctl(url, ['run', 'signal', status])).toMatchObject({ code, stderr: '' });
   });
 
+  test('cannot fill the memory by a line that does not end', async () => {
+    const { url } = await stub();
+    const { code, stderr } = await envctl(url, ['ports', '--watch']);
+    expect([code, stderr]).toEqual([125, 'envctl: the daemon sends a line that does not end\n']);
+  });
+
   test.each([
     ['../escaped'],
     ['..'],

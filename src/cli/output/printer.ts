@@ -89,8 +89,9 @@ export class Printer {
     { hasTitles = true } = {},
   ): Promise<void> {
     const cells = rows.map((row) => row.map((piece) => printable(plain(piece))));
+    // A table may have more rows than a call may have arguments.
     const widths = columns.map(({ title }, index) =>
-      Math.max(widthOf(title), ...cells.map((row) => widthOf(row[index] ?? ''))),
+      cells.reduce((widest, row) => Math.max(widest, widthOf(row[index] ?? '')), widthOf(title)),
     );
     const lay = (pieces: readonly Piece[]) =>
       pieces.map((piece, index) => {

@@ -127,7 +127,8 @@ export class Copier {
   }
 
   #isKnown(item: TreeItem): boolean {
-    if (item.kind === 'other') this.#skip(item, 'neither a file nor a directory');
+    if (item.kind === 'other')
+      this.#skip(item, 'neither a file nor a directory, or of a name that is not UTF-8');
     else if (item.kind === 'link' && item.target === null) this.#skip(item, 'a link');
     else return true;
     return false;

@@ -154,7 +154,11 @@ export class LocalTree implements SourceTree, DestinationTree {
   async #look(names: string[]): Promise<TreeItem | null> {
     const path = join(this.#root, ...names);
     const stats = await missingAsNull(lstat(path));
-    if (!stats) return null;
+    // A name that is not UTF-8 is read with this character, and so cannot be found.
+    if (!stats)
+      return path.includes('\ufffd')
+        ? { names, kind: 'other', size: 0, mode: 0, modified: 0, target: null }
+        : null;
     return itemOf(names, stats, stats.isSymbolicLink() ? await readlink(path) : null);
   }
 }

@@ -28,7 +28,10 @@ export interface StubOptions {
   readonly archive?: Buffer;
 }
 
-/** A daemon that knows the published interface alone, made of the protocol's published implementation. */
+/**
+ * A daemon that knows the published interface alone, made of the protocol's published implementation; and a stream of ports, whose
+ * line does not end.
+ */
 export interface StubDaemon extends AsyncDisposable {
   readonly url: string;
   /** What was uploaded, by path. */
@@ -51,6 +54,7 @@ export async function startStubDaemon(options: StubOptions = {}): Promise<StubDa
     if (archive && url.searchParams.get('format') === 'tar') response.writeHead(200).end(archive);
     else if (archive && url.pathname === '/health') response.end('{"version":"1.0.0","abilities":{}}');
     else if (url.pathname === '/health') response.writeHead(204).end();
+    else if (url.pathname === '/ports/stream') response.write('x'.repeat(1024 * 1024));
     else if (url.pathname === '/files') void transfer(request, response, url, tree, uploads);
     else rpcs(request, response);
   }).listen(0, '127.0.0.1');

@@ -1,5 +1,6 @@
-import { createInterface } from 'node:readline';
+import type { Readable } from 'node:stream';
 import type { Connection } from '../../connection/connection.ts';
+import { Failure } from '../../output/failure.ts';
 import type { Call } from '../spec/call.ts';
 import { defineCommand } from '../spec/command.ts';
 
@@ -9,6 +10,8 @@ interface PortsOptions {
 
 /** No client waits so long for the next line of a stream that has none. */
 const NO_LIMIT_MS = 0;
+/** A line of that stream may have this many characters. */
+const MAX_LINE = 64 * 1024;
 
 export const portsCommand = defineCommand<PortsOptions>({
   name: 'ports',
@@ -61,7 +64,7 @@ function portsIn(value: unknown) {
 
 async function follow(call: Call, connection: Connection): Promise<number> {
   const response = await connection.http.send({ path: '/ports/stream', silenceMs: NO_LIMIT_MS });
-  for await (const line of createInterface(response)) {
+  for await (const line of linesIn(response)) {
     const change = changeIn(line);
     if (change === null) continue;
     const { type, port, address, user, pid, command } = change;
@@ -73,6 +76,17 @@ async function follow(call: Call, connection: Connection): Promise<number> {
     );
   }
   return 0;
+}
+
+/** Yields the lines of a stream. Throws a `Failure` for one that does not end. */
+async function* linesIn(stream: Readable): AsyncGenerator<string> {
+  let rest = '';
+  for await (const piece of stream.setEncoding('utf8')) {
+    const lines = (rest + piece).split('\n');
+    rest = lines.pop() ?? '';
+    if (rest.length > MAX_LINE) throw new Failure('failed', 'the daemon sends a line that does not end');
+    yield* lines;
+  }
 }
 
 /** A change of a port; null for a line that is none. */
