@@ -40,15 +40,20 @@ const refusedStart = async (directory: string, ...args: readonly string[]) => {
 
 test('no other user of the host can read the files of the registry, nor those of hooks', async () => {
   const directory = scratch();
-  const umask = join(directory, 'umask');
+  const [umask, mode] = [join(directory, 'umask'), join(directory, 'mode')];
   await using guests = await startGuests(1);
-  await using gateway = await startGateway({ directory, args: [`--hook=umask >'${umask}'; cat; echo done`] });
+  await using gateway = await startGateway({
+    directory,
+    args: [`--hook=umask >'${umask}'; stat -c %a request.json >'${mode}'; cat`],
+  });
   await gateway.register('one', guests.ports[0] ?? 0, { timeout: 0, envdAccessToken: 'secret' });
   await phase(gateway, 'one', 'paused');
   expectPrivate(directory);
   const names = Object.keys(modesIn(directory));
-  for (const name of ['request.json', 'output', 'lock', 'started', 'outcome'])
+  for (const name of ['output', 'lock', 'started', 'outcome'])
     expect(names.some((each) => each.endsWith(`/${name}`))).toBe(true);
+  // The request is removed after a success.
+  expect(readFileSync(mode, 'utf8')).toBe('600\n');
   // The command runs with the gateway's own umask.
   expect(Number.parseInt(readFileSync(umask, 'utf8'), 8)).toBe(process.umask());
 });

@@ -35,6 +35,7 @@ const MEANINGS: Readonly<Record<string, ErrorKind>> = {
   EDQUOT: 'no_space',
   EMFILE: 'resource_exhausted',
   ENFILE: 'resource_exhausted',
+  EOVERFLOW: 'resource_exhausted',
   ENOMEM: 'resource_exhausted',
 };
 
