@@ -19,6 +19,8 @@ test.each([
   [['ps', '--nosuch'], /unknown option '--nosuch'/],
   [['cp'], /missing required argument/],
   [['run', '--timeout', 'soon', 'x'], /It must be a time such as/],
+  [['run', '--timeout', '25d', 'x'], /It must be at most 24d/],
+  [['top', '--interval', '25d'], /It must be at most 24d/],
   [[], /give a command/],
 ])('a wrong command line is one line with exit code 120: %j', async (args, line) => {
   const { code, stderr, stdout } = await envctl('', args);

@@ -13,6 +13,7 @@ import { scratch } from '../../support/machine/scratch.ts';
 import { startDaemon } from '../../support/programs/daemon.ts';
 import { daemonCommand } from '../../support/programs/programs.ts';
 import { startDetached } from '../../support/programs/workload.ts';
+import { until } from '../../support/until.ts';
 
 // Node has no datagram sockets of the Unix family.
 const LISTENER = `
@@ -79,7 +80,7 @@ test('a start that fails after SIGQUIT does not fail the stop', async () => {
   await using daemon = await startDaemon({ args: ['--start-timeout=1'] });
   const clients = connectTo(daemon.url);
   await transcribe(clients.process.start({ process: { cmd: 'true' } }));
-  const starter = starterOf(daemon.pid) ?? -1;
+  const starter = await until('there is a starter', () => starterOf(daemon.pid));
   process.kill(starter, 'SIGSTOP');
   onTestFinished(() => void process.kill(starter, 'SIGKILL'));
   const failed = startDetached(clients, { process: { cmd: 'true' }, startId: randomUUID() }).catch(

@@ -4,7 +4,7 @@ import { askState } from '../../connection/daemon-state.ts';
 import { Failure } from '../../output/failure.ts';
 import { formatBytes } from '../../output/formats.ts';
 import { defineCommand } from '../spec/command.ts';
-import { parseDuration } from '../spec/parsers.ts';
+import { parseWaiting } from '../spec/parsers.ts';
 
 const UPGRADE_LIMIT_MS = 60_000;
 const POLL_MS = 100;
@@ -52,7 +52,7 @@ export const metricsCommand = defineCommand<MetricsOptions>({
   arguments: [],
   options: [
     { flags: '-w, --watch', help: 'go on' },
-    { flags: '--interval <time>', help: 'between two lines; default: 2s', parse: parseDuration },
+    { flags: '--interval <time>', help: 'between two lines; default: 2s', parse: parseWaiting },
     { flags: '--prometheus', help: "the daemon's own metrics, as Prometheus reads them" },
   ],
   json: 'one line per look, as GET /metrics answers: {"ts","cpu_count","cpu_used_pct","mem_total","mem_used","mem_cache","disk_used","disk_total",…}',

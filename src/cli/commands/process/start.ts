@@ -3,7 +3,7 @@ import type { Connection } from '../../connection/connection.ts';
 import { Failure } from '../../output/failure.ts';
 import type { Follower, StreamCall } from '../../process/follow.ts';
 import type { OptionSpec } from '../spec/description.ts';
-import { parseAssignment, parseDuration } from '../spec/parsers.ts';
+import { parseAssignment, parseWaiting } from '../spec/parsers.ts';
 
 /** Commands that start a process have these options. */
 export interface StartOptions {
@@ -18,7 +18,7 @@ export const START_OPTIONS: readonly OptionSpec[] = [
   {
     flags: '--timeout <time>',
     help: 'kill the process after this time, such as 90, 10m or 2h',
-    parse: parseDuration,
+    parse: parseWaiting,
   },
   {
     flags: '-e, --env <NAME=VALUE>',

@@ -3,7 +3,7 @@ import type { ProcessInfo } from '../../../gen/process/process_pb.js';
 import type { Connection } from '../../connection/connection.ts';
 import { formatBytes } from '../../output/formats.ts';
 import { defineCommand } from '../spec/command.ts';
-import { parseDuration } from '../spec/parsers.ts';
+import { parseWaiting } from '../spec/parsers.ts';
 import { cpuMicrosOf, listProcesses } from './listing.ts';
 
 interface TopOptions {
@@ -27,7 +27,7 @@ export const topCommand = defineCommand<TopOptions>({
   options: [
     { flags: '-a, --all', help: 'every process of the guest, each alone' },
     { flags: '-w, --watch', help: 'go on' },
-    { flags: '--interval <time>', help: 'between two looks; default: 1s', parse: parseDuration },
+    { flags: '--interval <time>', help: 'between two looks; default: 1s', parse: parseWaiting },
   ],
   json: 'one line per look: {"processes":[{"pid","tag","user","cpuPercent","memoryBytes","tasks","cmd","args"}]}',
   async run(call, { all = false, watch = false, interval = DEFAULT_INTERVAL_MS }) {

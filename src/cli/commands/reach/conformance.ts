@@ -7,7 +7,7 @@ import { Failure, usageError } from '../../output/failure.ts';
 import type { Call } from '../spec/call.ts';
 import { defineCommand } from '../spec/command.ts';
 import type { OptionSpec } from '../spec/description.ts';
-import { parseDuration } from '../spec/parsers.ts';
+import { parseWaiting } from '../spec/parsers.ts';
 
 type ConformanceOptions = Readonly<Partial<Record<CaseOption, boolean>>> & {
   readonly dir?: string;
@@ -39,7 +39,7 @@ export const conformanceCommand = defineCommand<ConformanceOptions>({
       help: 'a directory of the guest, with user attributes, to work in; default: /tmp',
       parse: parseDirectory,
     },
-    { flags: '--limit <time>', help: 'for each case; default: 60s', parse: parseDuration },
+    { flags: '--limit <time>', help: 'for each case; default: 60s', parse: parseWaiting },
     {
       flags: '--connections <number>',
       help: `how many at a time, where many calls come at once; default: ${CONNECTIONS}`,

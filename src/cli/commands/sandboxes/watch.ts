@@ -5,7 +5,7 @@ import { Failure, usageError } from '../../output/failure.ts';
 import { formatSeconds } from '../../output/formats.ts';
 import type { Call } from '../spec/call.ts';
 import { defineCommand } from '../spec/command.ts';
-import { parseDuration } from '../spec/parsers.ts';
+import { parseWaiting } from '../spec/parsers.ts';
 import { type SandboxChange, SandboxChanges } from './sandbox-changes.ts';
 import { listSandboxes, type SandboxLine } from './sandbox-lines.ts';
 
@@ -26,7 +26,7 @@ export const watchSandboxesCommand = defineCommand<WatchSandboxesOptions>({
   ],
   arguments: [],
   options: [
-    { flags: '--interval <time>', help: 'between two looks; default: 2s', parse: parseDuration },
+    { flags: '--interval <time>', help: 'between two looks; default: 2s', parse: parseWaiting },
     { flags: '--count <number>', help: 'end after so many changes', parse: parseCount },
   ],
   json: 'one line per change: {"type":"appear"|"pause"|"resume"|"time"|"end","id","state","phase","address","startedAt","endAt","secondsLeft","metadata"}',

@@ -9,6 +9,16 @@ export function parseDuration(text: string): number {
   throw new InvalidArgumentError('It must be a time such as 90, 1.5s, 10m or 2h.');
 }
 
+/** No timer can be set to more, in milliseconds: it would end at once. */
+const LONGEST_WAIT = 24 * 86_400_000;
+
+/** Parses how long this program or the daemon waits, as `parseDuration` does. Throws `InvalidArgumentError` beyond 24 days. */
+export function parseWaiting(text: string): number {
+  const time = parseDuration(text);
+  if (time <= LONGEST_WAIT) return time;
+  throw new InvalidArgumentError('It must be at most 24d.');
+}
+
 /** Parses `NAME=VALUE`. Throws `InvalidArgumentError`. */
 export function parseAssignment(text: string): readonly [name: string, value: string] {
   const at = text.indexOf('=');
