@@ -18,6 +18,9 @@ const EXCLUDED = /is frozen|being replaced|is stopping|in progress|under way|ano
 /** A call that the daemon has refused since another operation excludes it, or that an end of the daemon has cut. */
 class Interrupted extends Error {}
 
+/** What the round has started may have run, and was killed: the rest of the round would mean nothing. */
+export class Abandoned extends Error {}
+
 /** One thing at a time. */
 class Turn {
   #last: Promise<unknown> = Promise.resolve();
@@ -84,6 +87,7 @@ export class Place {
     try {
       return await call();
     } catch (error) {
+      if (error instanceof Abandoned) throw error;
       if (error instanceof Interrupted) return undefined;
       const { rawMessage, code } = ConnectError.from(error);
       if (code === Code.Unavailable && EXCLUDED.test(rawMessage)) return undefined;
@@ -140,14 +144,13 @@ export class Place {
     if (end?.exited && end.exitCode !== 0) throw new Error(`exit code ${end.exitCode} of '${script}'`);
   }
 
-  /** Starts a process once, however often that must be asked for; returns its pid. */
+  /** Starts a process once, however often that must be asked for; returns its pid. Throws `Abandoned`. */
   start(request: Parameters<typeof startDetached>[1], headers = {}): Promise<number> {
-    let startId = randomUUID();
+    const startId = randomUUID();
     return this.surely(async () => {
       const pid = await startDetached(this.clients, { ...request, startId }, { headers }).catch((error) => {
         // The daemon was killed meanwhile, and the next one has killed what was begun.
-        if (ConnectError.from(error).code === Code.Aborted) startId = randomUUID();
-        throw error;
+        throw ConnectError.from(error).code === Code.Aborted ? new Abandoned() : error;
       });
       if (pid === 0) throw new Interrupted('the stream ended before its first event');
       return pid;

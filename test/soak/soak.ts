@@ -5,7 +5,7 @@ import { Attackers } from './attackers.ts';
 import { anyOf, checkEqual } from './checks.ts';
 import { type Figures, figuresOf, type Growth, growths, smallest } from './figures.ts';
 import { overwrites, polledWatches, streamedWatches, transfers } from './files.ts';
-import { PATIENCE_MS, Place } from './place.ts';
+import { Abandoned, PATIENCE_MS, Place } from './place.ts';
 import { collapses, ends, freezes, inits, looks } from './platform.ts';
 import { crowds, outputs, shifts, terminals } from './processes.ts';
 import type { Subject } from './subject.ts';
@@ -75,6 +75,7 @@ export async function soak(start: () => Promise<Subject>, options: Options): Pro
         await round(place);
         rounds[name] += 1;
       } catch (error) {
+        if (error instanceof Abandoned) continue;
         const seconds = Math.round((performance.now() - from) / 1000);
         broken.push(`${name}, at ${new Date().toISOString()}, after ${seconds} s: ${told(error)}`);
         onProgress(`BROKEN: ${broken.at(-1)}`);
