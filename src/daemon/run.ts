@@ -161,8 +161,8 @@ async function stop(daemon: Daemon, processes: 'end' | 'leave', log: Log): Promi
   await daemon.stop(processes);
   log.logger.info({ processes }, 'stopped');
   await daemon.closeLog();
-  const isWritten = await log.written();
+  await log.written();
   // The pipes of running processes, calls to file systems that do not answer, and a reader of the log that has stalled would keep
   // the event loop alive.
-  if (processes === 'leave' || daemon.isHeldUp() || !isWritten) process.exit();
+  if (processes === 'leave' || daemon.isHeldUp() || log.isStalled) process.exit();
 }

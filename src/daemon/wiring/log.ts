@@ -20,9 +20,9 @@ export interface Log {
   readonly output: HeldOutput;
   /** The lines for the collector; null: there is no collector. */
   readonly queue: LogQueue | null;
-  /** Resolves with true when all lines are written; with false after five seconds, when the reader of the log has stalled. */
-  written(): Promise<boolean>;
-  /** Whether `written` has found that the reader has stalled. */
+  /** Resolves when all lines are written, or after five seconds, when the reader of the log has stalled. */
+  written(): Promise<void>;
+  /** Tells whether `written` has found that the reader has stalled. */
   readonly isStalled: boolean;
 }
 
@@ -63,7 +63,6 @@ export function openLog({ journalStream, logLevel, logCollector, metadataService
   const written = async () => {
     output.flush();
     isStalled = !(await within(LAST_LINES_MS, pending?.promise ?? Promise.resolve(true), () => false));
-    return !isStalled;
   };
   return {
     logger,

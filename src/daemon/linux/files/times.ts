@@ -1,6 +1,6 @@
 import { native } from '../system/native.ts';
 
-const SECOND_NS = 1_000_000_000n;
+export const SECOND_NS = 1_000_000_000n;
 
 /**
  * Sets the times of an open file, in nanoseconds since the epoch, which may have more than 64 bits; see `native.writeTimes`.

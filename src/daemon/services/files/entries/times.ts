@@ -1,4 +1,5 @@
-const SECOND_NS = 1_000_000_000n;
+import { SECOND_NS } from '../../../linux/files/times.ts';
+
 /** The JSON of a Timestamp and the dates of HTTP hold only the years 1 to 9999. Source: google/protobuf/timestamp.proto. */
 const FIRST_NS = -62_135_596_800n * SECOND_NS;
 const LAST_NS = 253_402_300_800n * SECOND_NS - 1n;
