@@ -259,11 +259,14 @@ describe('replace', () => {
     ['$', ';', 4, '\ufeffone;\r\n;\r\ntwo\rthree\u2028;\r\nend;\r\n'],
     ['[^\\n]+$', 'x', 3, '\ufeffx\r\n\r\nx\r\nx\r\n'],
     ['^(\\w+)$', '<$1>', 2, '\ufeff<one>\r\n\r\ntwo\rthree\u2028\r\n<end>\r\n'],
-  ])('%j by %j, and line ends and the byte order mark stay', async (content, replacement, times, expected) => {
-    plant({ f: '\ufeffone\r\n\r\ntwo\rthree\u2028\r\nend\r\n' });
-    expect((await replace({ content, regex: true, replacement })).count).toBe(times);
-    expect(text('f')).toBe(expected);
-  });
+  ])(
+    '%j by %j, and line ends and the byte order mark stay',
+    async (content, replacement, times, expected) => {
+      plant({ f: '\ufeffone\r\n\r\ntwo\rthree\u2028\r\nend\r\n' });
+      expect((await replace({ content, regex: true, replacement })).count).toBe(times);
+      expect(text('f')).toBe(expected);
+    },
+  );
 
   test('the position after the last line end belongs to no line', async () => {
     plant({ f: 'a\nb\n', g: 'c' });

@@ -4,7 +4,7 @@ import type { SearchJob } from './protocol.ts';
 /** These characters have a meaning in a regular expression. */
 const SPECIAL = /[\\^$.*+?()[\]{}|]/g;
 /** An escape or a class of a regular expression, in which `^` and `$` do not stand for ends of lines, or one that does. */
-const TOKEN = /\\[^]|\[(?:\\[^]|[^\]\\])*\]|[\^$]/g;
+const TOKEN = /\\[\s\S]|\[(?:\\[\s\S]|[^\]\\])*\]|[\^$]/g;
 
 /*
  * A line ends with LF, and a CR before that belongs to its end. JavaScript also ends lines at a lone CR, between CR and LF,
