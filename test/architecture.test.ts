@@ -125,7 +125,8 @@ test('the top of the repository has the files of the layout only', () => {
     .split('\n')
     .map((line) => line.replace(/\/$/, ''));
   const others = readdirSync(TOP).filter(
-    (name) => !name.startsWith('.') && !LAYOUT.includes(name) && !ignored.some((glob) => matchesGlob(name, glob)),
+    (name) =>
+      !name.startsWith('.') && !LAYOUT.includes(name) && !ignored.some((glob) => matchesGlob(name, glob)),
   );
   expect(others).toEqual([]);
 });

@@ -84,16 +84,21 @@ class ZipTree implements Disposable {
     for (;;) {
       const batch = (await unlessFailed(reader.next())) ?? [];
       if (batch.length === 0) return;
-      for (const { name, mode, device: own } of batch) {
-        const kind = mode & constants.S_IFMT;
-        const length = above + name.length + 1;
+      for (const entry of batch) {
+        const kind = entry.mode & constants.S_IFMT;
+        const length = above + entry.name.length + 1;
         if (kind === constants.S_IFREG || kind === constants.S_IFDIR) this.#take(ENTRY_BYTES + length);
         if (kind !== constants.S_IFDIR || depth === MAX_DEPTH) continue;
-        await using below = await unlessFailed(reader.openDirectory(name));
-        if (below && (own === device || !(await this.#tree.isPseudo(below))))
-          await this.#reserve(below, length, own, depth + 1);
+        await using below = await unlessFailed(reader.openDirectory(entry.name));
+        if (below && !(await this.#isLeftOut(below, entry, device)))
+          await this.#reserve(below, length, entry.device, depth + 1);
       }
     }
+  }
+
+  /** Returns whether a directory is the mount point of a file system of the kernel. */
+  async #isLeftOut(reader: DirectoryReader, entry: FullEntry, device: bigint): Promise<boolean> {
+    return entry.device !== device && (await this.#tree.isPseudo(reader));
   }
 
   /** Throws `resource_exhausted` when the archives have no memory left. */
@@ -160,7 +165,7 @@ class ZipTree implements Disposable {
     if (!reader) return;
     await using _ = reader;
     yield this.#member(entry, path);
-    if (entry.device !== device && (await this.#tree.isPseudo(reader))) return;
+    if (await this.#isLeftOut(reader, entry, device)) return;
     if (depth === MAX_DEPTH) return this.#fail(path, `directory is more than ${MAX_DEPTH} levels deep`);
     yield* this.#directory(reader, path, entry.device, depth + 1);
   }
