@@ -88,12 +88,20 @@ class ZipTree implements Disposable {
         const kind = entry.mode & constants.S_IFMT;
         const length = above + entry.name.length + 1;
         if (kind === constants.S_IFREG || kind === constants.S_IFDIR) this.#take(ENTRY_BYTES + length);
-        if (kind !== constants.S_IFDIR || depth === MAX_DEPTH) continue;
-        await using below = await unlessFailed(reader.openDirectory(entry.name));
-        if (below && !(await this.#isLeftOut(below, entry, device)))
-          await this.#reserve(below, length, entry.device, depth + 1);
+        if (kind === constants.S_IFDIR && depth < MAX_DEPTH)
+          await this.#reserveBelow(reader, entry, { length, device, depth });
       }
     }
+  }
+
+  async #reserveBelow(
+    reader: DirectoryReader,
+    entry: FullEntry,
+    { length, device, depth }: { length: number; device: bigint; depth: number },
+  ): Promise<void> {
+    await using below = await unlessFailed(reader.openDirectory(entry.name));
+    if (below && !(await this.#isLeftOut(below, entry, device)))
+      await this.#reserve(below, length, entry.device, depth + 1);
   }
 
   /** Returns whether a directory is the mount point of a file system of the kernel. */
