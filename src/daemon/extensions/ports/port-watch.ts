@@ -27,7 +27,7 @@ export type ListeningPorts = ReadonlyMap<string, ListeningPort>;
 const INTERVAL_MS = 200;
 const MOST_SHARE = 0.05;
 /** How long the search for the processes of new sockets may delay an answer, in milliseconds. */
-const SEARCH_MS = 500;
+const SEARCH_MS = 5000;
 /** The most ports that are told. */
 const MOST_PORTS = 1024;
 
@@ -41,6 +41,7 @@ export class PortWatch {
   #isRunning = false;
   /** There is one search at a time, because a process of the guest can delay it for any time. */
   #searching: Promise<void> | null = null;
+  #isLate = false;
 
   constructor(users: UserDatabase, lanes: Lanes) {
     this.#users = users;
@@ -71,20 +72,21 @@ export class PortWatch {
 
   /** Finds the processes of these sockets. They stay unknown until the next time if that takes too long. */
   async #search(inodes: ReadonlySet<number>): Promise<void> {
-    if (inodes.size === 0) return;
-    const inTime = (search: Promise<void>) =>
-      within(
-        SEARCH_MS,
-        search.then(() => true),
-        () => false,
-      );
-    if (this.#searching && !(await inTime(this.#searching))) return;
-    this.#searching ??= this.#lanes
-      .runAtLast(PROCESSES, () => this.#find(inodes))
-      .finally(() => {
-        this.#searching = null;
-      });
-    await inTime(this.#searching);
+    await this.#inTime();
+    if (inodes.size === 0 || this.#isLate) return;
+    this.#searching ??= this.#lanes.runAtLast(PROCESSES, () => this.#find(inodes)).finally(() => {
+      this.#searching = null;
+      this.#isLate = false;
+    });
+    await this.#inTime();
+  }
+
+  /** Waits for the search that is under way, unless somebody has waited too long for it. */
+  async #inTime(): Promise<void> {
+    if (this.#searching === null || this.#isLate) return;
+    await within(SEARCH_MS, this.#searching, () => {
+      this.#isLate = true;
+    });
   }
 
   async #find(inodes: ReadonlySet<number>): Promise<void> {
