@@ -74,10 +74,12 @@ export class PortWatch {
   async #search(inodes: ReadonlySet<number>): Promise<void> {
     await this.#inTime();
     if (inodes.size === 0 || this.#isLate) return;
-    this.#searching ??= this.#lanes.runAtLast(PROCESSES, () => this.#find(inodes)).finally(() => {
-      this.#searching = null;
-      this.#isLate = false;
-    });
+    this.#searching ??= this.#lanes
+      .runAtLast(PROCESSES, () => this.#find(inodes))
+      .finally(() => {
+        this.#searching = null;
+        this.#isLate = false;
+      });
     await this.#inTime();
   }
 
