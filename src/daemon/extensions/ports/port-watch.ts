@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { within } from '../../../base/abort.ts';
 import { EnvdError, isSystemError, messageOf } from '../../../base/errors.ts';
-import { PROCESSES } from '../../linux/lanes/lane.ts';
+import { PROCFS } from '../../linux/lanes/lane.ts';
 import type { Lanes } from '../../linux/lanes/lanes.ts';
 import { eachListeningSocket, readListeningSockets } from '../../linux/network/listening-sockets.ts';
 import { holdersOf, type SocketHolder } from '../../linux/network/socket-holders.ts';
@@ -75,7 +75,7 @@ export class PortWatch {
     await this.#inTime();
     if (inodes.size === 0 || this.#isLate) return;
     this.#searching ??= this.#lanes
-      .runAtLast(PROCESSES, () => this.#find(inodes))
+      .runAtLast(PROCFS, () => this.#find(inodes))
       .finally(() => {
         this.#searching = null;
         this.#isLate = false;

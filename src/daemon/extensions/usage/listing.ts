@@ -15,7 +15,7 @@ import type { UserDatabase } from '../../linux/system/users.ts';
 import type { ManagedProcess } from '../../services/process/lifecycle/process.ts';
 import { keptOf } from '../../services/process/lifecycle/process-config.ts';
 import type { ProcessTable } from '../../services/process/table.ts';
-import { ownFigures, type ProcEntry, treeFigures } from './figures.ts';
+import { ownFigures, type ProcEntry, procEntry, treeFigures } from './figures.ts';
 import { nullIfRefused, StrangerFiles } from './stranger-files.ts';
 
 /** An answer has at most this many processes of the guest, because it is encoded in one turn of the event loop. */
@@ -47,7 +47,8 @@ async function* clientsList({ processes, lanes }: ListedGuest): AsyncGenerator<{
   for (let at = 0; at < all.length; at += LOOKS) {
     const infos = all.slice(at, at + LOOKS).map(async (process): Promise<Info> => {
       const { leaf } = process.state;
-      const entry = leaf === null ? await files.entry(process.pid).catch(nullIfRefused) : null;
+      const entry =
+        leaf === null ? await files.look(() => procEntry(process.pid)).catch(nullIfRefused) : null;
       const usage =
         leaf === null ? entry && (await ownFigures(entry, files)) : await treeFigures(leaf, files);
       return { ...infoOf(process), ...(usage && { usage }) };
@@ -67,7 +68,7 @@ async function guestList(
   const pids = (await files.pids()).filter((pid) => pid > afterPid);
   pids.sort((a, b) => a - b);
   const infos = await inTurns(pids.slice(0, MOST_LISTED), call, async (pid): Promise<Info | null> => {
-    const entry = await files.entry(pid);
+    const entry = await files.look(() => procEntry(pid));
     if (!entry) return null;
     const command = await commandOf(entry, files);
     return {

@@ -1,9 +1,8 @@
 import { open, readdir } from 'node:fs/promises';
 import { within } from '../../../base/abort.ts';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
-import { PROCESSES } from '../../linux/lanes/lane.ts';
+import { PROCFS } from '../../linux/lanes/lane.ts';
 import { type Lanes, NoAnswer } from '../../linux/lanes/lanes.ts';
-import { type ProcEntry, procEntry } from './figures.ts';
 
 /** So much of a file is read, in bytes. */
 const MOST_BYTES = 4096;
@@ -22,23 +21,21 @@ export class StrangerFiles {
   }
 
   /**
-   * Returns a process, or null if it is gone. Throws `deadline_exceeded` if procfs does not answer, and `resource_exhausted` if too
-   * many calls wait.
+   * Reads procfs. Throws `deadline_exceeded` if it does not answer, `resource_exhausted` if too many calls wait, and what `job` throws.
    */
-  entry(pid: number): Promise<ProcEntry | null> {
-    return this.#lanes.run(PROCESSES, () => procEntry(pid)).catch(refuse);
+  look<T>(job: () => Promise<T>): Promise<T> {
+    return this.#lanes.run(PROCFS, job).catch(refuse);
   }
 
-  /** Returns the ids of all processes. Throws as `entry` does. */
+  /** Returns the ids of all processes. Throws as `look` does. */
   pids(): Promise<number[]> {
-    const list = async () => (await readdir('/proc')).map(Number).filter((pid) => pid > 0);
-    return this.#lanes.run(PROCESSES, list).catch(refuse);
+    return this.look(async () => (await readdir('/proc')).map(Number).filter((pid) => pid > 0));
   }
 
   /** Returns the beginning of `/proc/<pid>/<name>`, or null if it cannot be read, or not in time. */
   read(pid: number, name: 'cmdline' | 'io'): Promise<Buffer | null> {
     if (this.#isLate) return Promise.resolve(null);
-    const reading = this.#lanes.run(PROCESSES, () => beginOf(`/proc/${pid}/${name}`)).catch(nullIfRefused);
+    const reading = this.#lanes.run(PROCFS, () => beginOf(`/proc/${pid}/${name}`)).catch(nullIfRefused);
     return within(LIMIT_MS, reading, () => {
       this.#isLate = true;
       return null;
