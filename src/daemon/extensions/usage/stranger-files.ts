@@ -6,8 +6,8 @@ import { type Lanes, NoAnswer } from '../../linux/lanes/lanes.ts';
 
 /** So much of a file is read, in bytes. */
 const MOST_BYTES = 4096;
-/** A listing waits for one file at most this time, in milliseconds. */
-const LIMIT_MS = 250;
+/** A listing waits for one file at most this time, in milliseconds, with the files of other listings before it. */
+const LIMIT_MS = 2000;
 /**
  * Reads files of procfs that a process can keep from being read. Its arguments are in its memory, and its figures of I/O wait
  * for an execve(2) that is under way. If one file takes too long, no others are read for the same listing.
