@@ -218,7 +218,7 @@ test('with --require-key, a link, a cookie and the token open a preview without 
   expect(await status('/', token, { host: `${port}-none.${DOMAIN}` })).toBe(401);
 });
 
-test('nginx opens links, too, and the gateway carries what is private', async () => {
+test('links are opened behind nginx, too', async () => {
   const plain = await owned(startGateway({ args: [`--domain=${DOMAIN}`] }));
   const nginx = await owned(startNginx(plain.port));
   const { body: made } = await plain.register('box', 1, { timeout: 600, allowPublicTraffic: false });

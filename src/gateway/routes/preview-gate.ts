@@ -8,8 +8,6 @@ import type { Target } from './target.ts';
 export interface Passage {
   /** For how long, in ms; infinity: as long as the sandbox runs. */
   readonly passMs: number;
-  /** Whether the port is private, so that another request for it may not pass. */
-  readonly isPrivate: boolean;
 }
 
 /** A request for a port. */
@@ -21,7 +19,7 @@ export interface PortRequest {
   readonly caller: Caller | null;
 }
 
-const OPEN: Passage = { passMs: Number.POSITIVE_INFINITY, isPrivate: false };
+const OPEN: Passage = { passMs: Number.POSITIVE_INFINITY };
 
 /**
  * Lets requests pass to the ports of private sandboxes, if they show that they may. The daemon's port is not one of them, because the
@@ -55,7 +53,7 @@ export class PreviewGate {
     const admitted = this.#previews.admit(token, target.port, path, shown, now);
     if (admitted === null) return this.#requireKey && !caller ? noKey() : this.#refuse(target);
     const { redirect, leftMs: passMs } = admitted;
-    if (redirect === undefined) return { passMs, isPrivate: true };
+    if (redirect === undefined) return { passMs };
     const { location, cookie } = redirect;
     return {
       ...refusalOf('redirected', 303, 'the preview is open: follow the header Location'),

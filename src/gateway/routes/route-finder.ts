@@ -46,7 +46,7 @@ export interface UseRecorder {
 }
 
 /** The part of a route that is known before the sandbox is looked up. */
-interface Wanted extends Pick<Route, 'path' | 'pseudonym' | 'leftMs' | 'isCounted' | 'isPrivate' | 'passMs'> {
+interface Wanted extends Pick<Route, 'path' | 'pseudonym' | 'leftMs' | 'passMs'> {
   readonly target: Target;
 }
 
@@ -113,8 +113,7 @@ export class RouteFinder {
     if (!sandbox) return { ...unknown(target.id), phase: 'unknown' };
     const phase = foundPhase(sandbox, now);
     const leftMs = Math.max(0, isReachable(sandbox, now) ? sandbox.deadline - now : 0);
-    const isCounted = this.#isCounted(caller);
-    const wanted = { target, path, pseudonym, leftMs, isCounted, ...passage };
+    const wanted = { target, path, pseudonym, leftMs, ...passage };
     return { ...(await this.#admit(question, sandbox, wanted, isAgain)), phase };
   }
 
@@ -158,11 +157,6 @@ export class RouteFinder {
       const code = httpStatusOf(error);
       return refusalOf(code === 503 ? 'busy' : 'failed', code, messageOf(error));
     }
-  }
-
-  #isCounted(caller: Caller | null): boolean {
-    const { clients, sandboxes } = this.#parts.rates;
-    return sandboxes.isLimited || (clients.isLimited && caller?.kind === 'client');
   }
 
   /** Returns whether the caller may reach the sandbox. If keys are required, clients reach only their own sandboxes. */
