@@ -61,6 +61,14 @@ export class PreviewGate {
     };
   }
 
+  /** Returns whether a request that may reach the port of a sandbox may also wake it. */
+  mayWake(sandbox: Sandbox, { target, shown, caller }: Omit<PortRequest, 'path'>): boolean {
+    if (!sandbox.trafficToken || targetPort(sandbox, target) !== sandbox.port) return true;
+    const isOwner =
+      caller?.kind === 'platform' || (caller?.kind === 'client' && caller.name === sandbox.owner);
+    return isOwner || this.#previews.hasToken(sandbox, shown);
+  }
+
   #refuse({ id, port }: Target): Refusal {
     const { tokenHeader } = this.#previews;
     const message = `port ${port} of sandbox '${id}' is private: send its traffic access token as ${tokenHeader}, or open a preview link`;

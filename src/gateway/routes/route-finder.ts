@@ -136,7 +136,9 @@ export class RouteFinder {
     isAgain?: 'again',
   ): Promise<Route | Refusal> {
     const mustWait = route.leftMs === 0;
-    if (mustWait && !this.#parts.resumes.isFor(sandbox))
+    const { target, shown } = question;
+    const canWake = () => this.#parts.gate.mayWake(sandbox, { target, shown, caller: question.caller() });
+    if (mustWait && !(this.#parts.resumes.isFor(sandbox) && canWake()))
       return refusalOf('expired', 502, describeAbsence(sandbox));
     // The port is checked before a sandbox is resumed, so that a refused request does not wake it.
     const refusal =
@@ -183,9 +185,10 @@ export class RouteFinder {
     const port = targetPort(sandbox, target);
     try {
       const address = await this.#parts.addresses.resolve(sandbox.address);
-      const { id: sandboxId, incarnation, owner } = sandbox;
+      const { id: sandboxId, incarnation, owner, maskRequestHost: mask } = sandbox;
+      const host = mask && port !== sandbox.port ? mask.replace(/\$\{PORT\}/g, String(target.port)) : null;
       this.#parts.activity.note(sandbox);
-      return { sandboxId, incarnation, address, port, party: owner ?? sandboxId, ...rest };
+      return { sandboxId, incarnation, address, port, host, party: owner ?? sandboxId, ...rest };
     } catch (error) {
       const message = `sandbox '${sandbox.id}' cannot be reached on port ${target.port}: ${messageOf(error)}`;
       return refusalOf('failed', 502, message);

@@ -14,7 +14,7 @@ import type { ReverseProxy } from '../proxy/proxy.ts';
 import { isInvalidResponse } from '../proxy/response-checks.ts';
 import type { StaleConnections } from '../proxy/stale-connections.ts';
 import { AccessLog } from './access-log.ts';
-import { answerPreflight, isPreflight, type RefusalAnswer } from './answers.ts';
+import { answerPreflight, isPreflight, NO_TRACE, type RefusalAnswer } from './answers.ts';
 import { type Decision, isRefusal, RESULTS, type Result } from './decisions.ts';
 import { closeSignal, type Downstream, requestFrom, upgradeFrom } from './downstream.ts';
 import type { RequestTimes } from './request-times.ts';
@@ -58,6 +58,10 @@ export class Router {
 
   request(request: IncomingMessage, response: ServerResponse): void {
     giveId(request);
+    if (request.method === 'TRACE') {
+      requestFrom(request, response).refuse(NO_TRACE);
+      return;
+    }
     if (this.#parts.requireKey && isPreflight(request)) {
       answerPreflight(request, response);
       return;

@@ -234,6 +234,73 @@ test("cookies that another sandbox's page has set do not hide the right one, and
   expect(await status(ask(gateway.port, '/', { ...hostOf('one'), cookie }))).toBe(200);
 });
 
+test('a cookie counts for its own page only, and for what a visitor opens', async () => {
+  const { pass } = await make('one');
+  const host = hostOf('one');
+  const opens = {
+    'sec-fetch-site': 'cross-site',
+    'sec-fetch-mode': 'navigate',
+    'sec-fetch-dest': 'document',
+  };
+  const of = (headers: Readonly<Record<string, string>>) =>
+    status(ask(gateway.port, '/', { ...host, ...withCookie(pass), ...headers }));
+  for (const headers of [
+    {},
+    { origin: `https://${host.host}` },
+    { origin: `http://${host.host}`, 'sec-fetch-site': 'same-origin' },
+    { 'sec-fetch-site': 'none' },
+    opens,
+  ])
+    expect([headers, await of(headers)]).toEqual([headers, 200]);
+  for (const headers of [
+    { origin: 'null' },
+    { origin: '' },
+    { origin: `http://${port}-two.${DOMAIN}` },
+    { origin: `http://${host.host}:1` },
+    { origin: `http://${host.host}.evil.test` },
+    { origin: `http://a@${host.host}` },
+    { 'sec-fetch-site': 'same-site' },
+    { 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'navigate' },
+    { 'sec-fetch-site': 'same-origin, cross-site' },
+    { ...opens, 'sec-fetch-dest': 'iframe' },
+    { ...opens, 'sec-fetch-mode': 'no-cors' },
+    { ...opens, origin: `http://${port}-two.${DOMAIN}` },
+  ])
+    expect([headers, await of(headers)]).toEqual([headers, 403]);
+});
+
+test('who may not reach the daemon of a private sandbox does not wake it, and who may does', async () => {
+  const agent = await owned(startAgent());
+  const envdAccessToken = 'the token of the daemon';
+  const { body } = await gateway.register('asleep-2', agent.port, {
+    ...{ timeout: 0, allowPublicTraffic: false, envdAccessToken },
+  });
+  const state = async () => (await gateway.call('GET /sandboxes/asleep-2')).body.phase;
+  await phase(gateway, 'asleep-2', 'paused');
+  for (const [id, headers] of [
+    ['asleep-2', {}],
+    ['asleep-2', { 'x-access-token': 'wrong' }],
+    ['asleep-2', { 'svc-traffic-access-token': 'wrong' }],
+    ['asleep-2', { 'x-api-key': 'wrong' }],
+  ] as const) {
+    const refused = await ask(gateway.port, '/health', { ...hostOf(id, 49983), ...headers });
+    expect([refused.status, JSON.parse(refused.text).message]).toEqual([502, "sandbox 'asleep-2' is paused"]);
+    expect(await state()).toBe('paused');
+  }
+  for (const headers of [
+    { 'x-access-token': envdAccessToken },
+    { 'svc-traffic-access-token': String(body.trafficAccessToken) },
+    { 'x-api-key': API_KEY },
+  ]) {
+    expect((await ask(gateway.port, '/health', { ...hostOf('asleep-2', 49983), ...headers })).status).toBe(
+      200,
+    );
+    expect(await state()).toBe('running');
+    await gateway.call('POST /sandboxes/asleep-2/timeout', { timeout: 0 });
+    await phase(gateway, 'asleep-2', 'paused');
+  }
+});
+
 test('who may not reach a private port does not wake its sandbox', async () => {
   const agent = await owned(startAgent());
   await gateway.register('asleep', agent.port, { timeout: 0, allowPublicTraffic: false });
