@@ -1,6 +1,5 @@
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
-import type { Sandbox } from '../leases/sandbox.ts';
 import { isOwnOrigin } from './origins.ts';
 
 const TOKEN_BYTES = 32;
@@ -34,6 +33,12 @@ export interface PreviewCredentials {
   readonly canRedirect: boolean;
   /** Whether the client came by TLS. */
   readonly isSecure: boolean;
+}
+
+/** The tokens of a sandbox: for its ports, and of its daemon. */
+export interface Tokens {
+  readonly trafficToken?: string | null;
+  readonly accessToken: string | null;
 }
 
 /** A request that may pass: for how long, in ms (infinity: without an end), and where a link leads once the cookie is set. */
@@ -100,10 +105,7 @@ export class Previews {
    * Returns whether a request for the daemon of a sandbox shows a token of that sandbox, which it needs to wake a private one. The
    * daemon itself cannot be asked while it is paused.
    */
-  hasToken(
-    { trafficToken, accessToken }: Pick<Sandbox, 'trafficToken' | 'accessToken'>,
-    shown: PreviewCredentials,
-  ): boolean {
+  hasToken({ trafficToken, accessToken }: Tokens, shown: PreviewCredentials): boolean {
     const isShown = (values: readonly string[], token: string | null = null) =>
       token !== null && values.length === 1 && isEqual(values[0] ?? '', token);
     return isShown(shown.tokens, trafficToken) || isShown(shown.accessTokens, accessToken);
