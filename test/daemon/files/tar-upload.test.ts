@@ -9,6 +9,7 @@ import {
   rmSync,
   statSync,
   symlinkSync,
+  truncateSync,
   writeFileSync,
 } from 'node:fs';
 import { join } from 'node:path';
@@ -77,15 +78,24 @@ describe('an archive is unpacked', () => {
   });
 
   test.each([
-    ['posix', '--format=posix', '--sparse'],
-    ['posix with sparse files of version 0.0', '--format=posix', '--sparse', '--sparse-version=0.0'],
-    ['posix with sparse files of version 0.1', '--format=posix', '--sparse', '--sparse-version=0.1'],
-    ['posix without sparse files', '--format=posix'],
-  ])('of tar’s format %s', async (_, ...options) => {
+    ['0.0', '--format=posix', '--sparse-version=0.0'],
+    ['0.1', '--format=posix', '--sparse-version=0.1'],
+    ['1.0', '--format=posix', '--sparse-version=1.0'],
+    ['of GNU', '--format=gnu'],
+  ])('unless a file is stored as tar’s sparse format %s, which is refused', async (_, ...options) => {
+    writeFileSync(at('from/holes'), '');
+    truncateSync(at('from/holes'), 1024 ** 2);
+    const answer = await upload(tar('--no-xattrs', '-C', at('from'), '--sparse', ...options, '-cf', '-', '.'));
+    expect(answer.status).toBe(400);
+    expect(await answer.text()).toContain("holes' of the archive: sparse files cannot be unpacked");
+    expect(readdirSync(at('to'))).toEqual([]);
+  });
+
+  test('of tar’s format posix', async () => {
     needs('root');
     makeTree(at('from'));
     chmodSync(at('from/big'), 0o755);
-    expect(await transfer(...options)).toMatchObject({ files: 308 });
+    expect(await transfer('--format=posix')).toMatchObject({ files: 308 });
     expect(below(at('to'))).toEqual(below(at('from')));
   });
 
@@ -95,7 +105,7 @@ describe('an archive is unpacked', () => {
       needs('root');
       makeTree(at('from'));
       chmodSync(at('from/big'), 0o755);
-      const archive = tar('--no-xattrs', '-C', at('from'), `--format=${format}`, '--sparse', '-cf', '-', '.');
+      const archive = tar('--no-xattrs', '-C', at('from'), `--format=${format}`, '-cf', '-', '.');
       expect(await (await upload(archive)).json()).toMatchObject({ files: 308 });
       mkdirSync(at('own'));
       writeFileSync(at('archive'), archive);

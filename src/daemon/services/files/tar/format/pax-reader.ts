@@ -10,12 +10,8 @@ const MAX_RECORDS = 2048;
 /** Maps keys of extended headers to values. Both are bytes, one per character. A later record replaces earlier ones. */
 export type PaxRecords = Map<string, string>;
 
-/**
- * Decodes the body of an extended header into `records`. Repeated pairs of the oldest sparse format are joined to one
- * `GNU.sparse.map`. Source: pax(1), "pax Extended Header".
- */
+/** Decodes the body of an extended header into `records`. Source: pax(1), "pax Extended Header". */
 export function readPax(body: Buffer, records: PaxRecords, refuse: Refuse): void {
-  const pairs: string[] = [];
   let left = MAX_RECORDS - records.size;
   for (let at = 0; at < body.length; ) {
     if (--left < 0) refuse(`extended headers have more than ${MAX_RECORDS} records`);
@@ -25,26 +21,17 @@ export function readPax(body: Buffer, records: PaxRecords, refuse: Refuse): void
     const equals = body.indexOf(0x3d, blank);
     if (equals < 0 || equals >= end || end > body.length || body[end - 1] !== 0x0a)
       refuse('a record of the extended header is malformed');
-    const key = body.toString('latin1', blank + 1, equals);
-    const value = body.toString('latin1', equals + 1, end - 1);
-    if (key === 'GNU.sparse.offset' || key === 'GNU.sparse.numbytes') pairs.push(value);
-    else records.set(key, value);
+    records.set(body.toString('latin1', blank + 1, equals), body.toString('latin1', equals + 1, end - 1));
     at = end;
   }
-  if (pairs.length > 0) records.set('GNU.sparse.map', pairs.join(','));
 }
 
 /** Returns the number of a record, which has decimal digits, or null if there is none. */
 export function paxNumber(records: PaxRecords, key: string, refuse: Refuse): number | null {
   const text = records.get(key);
   if (text === undefined || text === '') return null;
-  return readDecimal(text) ?? refuse(`${key} of the extended header is no usable number`);
-}
-
-/** Returns the number that decimal digits mean, or null if they are none or mean more than a safe integer. */
-export function readDecimal(text: string): number | null {
   const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN;
-  return Number.isSafeInteger(value) ? value : null;
+  return Number.isSafeInteger(value) ? value : refuse(`${key} of the extended header is no usable number`);
 }
 
 /** Holds seconds since the epoch, and nanoseconds, which count forwards. */

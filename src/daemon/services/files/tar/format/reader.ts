@@ -1,13 +1,11 @@
 import { setImmediate } from 'node:timers/promises';
 import { EnvdError } from '../../../../../base/errors.ts';
-import type { DataRange } from '../../../../linux/files/directory-reader.ts';
 import type { Attribute } from '../../../../linux/files/entries.ts';
 import { type BytePath, displayPath } from '../../../../linux/paths/byte-path.ts';
 import { BLOCK } from './block-writer.ts';
 import type { ByteSource } from './byte-source.ts';
 import { type RawHeader, type Refuse, readHeader, textAt } from './header-reader.ts';
 import { type PaxRecords, paxAttributes, paxNumber, paxTime, readPax } from './pax-reader.ts';
-import { readGnuSparse, readPaxSparse } from './sparse-reader.ts';
 
 /** All headers that describe one member, and all that hold for every member, have at most this many bytes each. */
 const MAX_HEADERS = 1024 * 1024;
@@ -21,10 +19,6 @@ export interface Member extends RawHeader {
   readonly nanoseconds: number;
   /** These are the extended attributes of users, `user.*`. */
   readonly attributes: readonly Attribute[];
-  /** These parts of a file's content are stored, in order. They have `size` bytes in all. */
-  readonly ranges: readonly DataRange[];
-  /** This is the size of a file with its holes, in bytes. */
-  readonly realSize: number;
 }
 
 /** Holds what the headers before a member say about it. */
@@ -48,11 +42,6 @@ export class TarReader {
 
   constructor(source: ByteSource) {
     this.#source = source;
-  }
-
-  /** Returns how many bytes of the current member's content were not taken. */
-  get left(): number {
-    return this.#left;
   }
 
   /** Takes the whole content, which should be small. */
@@ -81,7 +70,7 @@ export class TarReader {
       const header = readHeader(block, refuse);
       if (!header) return null;
       if (++this.#members > MAX_MEMBERS) refuse(`archive has more than ${MAX_MEMBERS} members`);
-      if (!(await this.#extend(header, extensions, refuse))) return this.#member(header, block, extensions);
+      if (!(await this.#extend(header, extensions, refuse))) return this.#member(header, extensions);
     }
   }
 
@@ -110,23 +99,18 @@ export class TarReader {
     return true;
   }
 
-  async #member(header: RawHeader, block: Buffer, extensions: Extensions): Promise<Member> {
+  #member(header: RawHeader, extensions: Extensions): Member {
     const { records } = extensions;
-    const name = records.get('GNU.sparse.name') || records.get('path') || extensions.name || header.name;
+    const name = records.get('path') || extensions.name || header.name;
     const link = records.get('linkpath') || extensions.link || header.link;
     const refuse = refuser(`entry '${displayPath(name)}' of the archive`);
+    // Content whose holes were left out would be stored as another file's.
+    if (header.type === 'S' || [...records.keys()].some((key) => key.startsWith('GNU.sparse.')))
+      refuse('sparse files cannot be unpacked: pack the directory without --sparse');
     if (name.includes('\0') || link.includes('\0')) refuse('name contains NUL');
     const size = header.type === '1' ? 0 : (paxNumber(records, 'size', refuse) ?? header.size);
     this.#left = size;
     this.#padding = (BLOCK - (size % BLOCK)) % BLOCK;
-    const sparse =
-      header.type === 'S'
-        ? await readGnuSparse(block, this.#source, refuse)
-        : await readPaxSparse(records, this.#source, refuse);
-    if (sparse) this.#left -= sparse.taken;
-    const ranges = sparse?.ranges ?? [{ start: 0, length: size }];
-    if (sparse && ranges.reduce((sum, { length }) => sum + length, 0) !== this.#left)
-      refuse('the map of a sparse file does not fit its size');
     const time = paxTime(records, refuse) ?? { seconds: header.seconds, nanoseconds: 0 };
     return {
       ...header,
@@ -134,11 +118,9 @@ export class TarReader {
       name,
       link,
       size,
-      ranges,
       uid: paxNumber(records, 'uid', refuse) ?? header.uid,
       gid: paxNumber(records, 'gid', refuse) ?? header.gid,
       attributes: paxAttributes(records),
-      realSize: sparse?.size ?? size,
     };
   }
 }

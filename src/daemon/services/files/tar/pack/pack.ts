@@ -13,7 +13,7 @@ import { BLOCK, BlockWriter } from '../format/block-writer.ts';
 import { writeHeader } from '../format/header-writer.ts';
 import { ArchivedTree } from './archived-tree.ts';
 import { headerOfEntry, recordsOf, TYPES } from './entry-header.ts';
-import { copyRanges, layoutOf } from './file-layout.ts';
+import { copyContent } from './file-content.ts';
 import { Links } from './links.ts';
 
 /**
@@ -40,7 +40,7 @@ class Packer {
   async *pack(): AsyncGenerator<Buffer> {
     const { root: reader } = this.#tree;
     const status = await statusOfFile(reader.file);
-    const root = { ...status, name: '.', link: '', attributes: [], content: null, map: null };
+    const root = { ...status, name: '.', link: '', attributes: [], content: null };
     writeHeader(this.#out, headerOfEntry(root, './', '5', 0), recordsOf(await attributesOf(reader.file)));
     yield* this.#directory(reader, '.', status.device, 1);
     for (let left = 2 * BLOCK; left > 0; ) left -= this.#out.zeros(left);
@@ -130,11 +130,8 @@ class Packer {
     const now = await statusOfFile(file);
     if (fileTypeOf(now.mode) !== constants.S_IFREG || now.inode !== entry.inode)
       return this.#links.forget(entry);
-    const layout = layoutOf(name, now.size, entry.map);
-    const records = [...layout.records, ...recordsOf(entry.attributes)];
-    writeHeader(this.#out, headerOfEntry(entry, layout.name, '0', layout.stored), records);
-    if (layout.before) this.#out.bytes(layout.before);
-    if (!(yield* copyRanges(this.#out, file, layout.ranges)))
+    writeHeader(this.#out, headerOfEntry(entry, name, '0', now.size), recordsOf(entry.attributes));
+    if (!(yield* copyContent(this.#out, file, now.size)))
       this.#fail(name, 'file was truncated, or could not be read');
   }
 

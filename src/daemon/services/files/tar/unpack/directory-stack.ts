@@ -1,4 +1,4 @@
-import type { DirectoryWriter, SmallFile } from '../../../../linux/files/directory-writer.ts';
+import type { DirectoryWriter } from '../../../../linux/files/directory-writer.ts';
 import type { Attribute } from '../../../../linux/files/entries.ts';
 import type { Owner } from '../../../../linux/files/place.ts';
 import type { BytePath } from '../../../../linux/paths/byte-path.ts';
@@ -9,26 +9,12 @@ type Beside = (task: () => Promise<void>) => Promise<void>;
 /** At most this many entries are stored at the same time. */
 const MAX_TASKS = 16;
 
-/** At most this many files, with this many bytes of content, are stored in one job. */
-const BATCH_FILES = 64;
-const BATCH_BYTES = 256 * 1024;
-
-/** Describes a small file that can be stored together with others. */
-export interface PendingFile {
-  readonly file: SmallFile;
-  /** Stores the file on its own. */
-  readonly store: () => Promise<void>;
-  readonly stored: () => void;
-}
-
 /** Describes a directory that entries are unpacked into. */
 export interface Level {
   readonly name: BytePath;
   readonly writer: DirectoryWriter;
   /** These are entries of the directory that are being stored, by name. */
   readonly tasks: Map<BytePath, Promise<void>>;
-  /** These files wait to be stored together. */
-  readonly batch: PendingFile[];
   /** Completes the directory when all entries are in it. */
   finish: (() => Promise<void>) | null;
 }
@@ -53,14 +39,12 @@ export class DirectoryStack {
   readonly #user: Owner;
   readonly #beside: Beside;
   readonly #running = new Set<Promise<void>>();
-  /** The batch of the top level has this many bytes. There is no other batch. */
-  #waiting = 0;
   #failure: { readonly reason: unknown } | null = null;
 
   constructor(root: DirectoryWriter, user: Owner, beside: Beside) {
     this.#beside = beside;
     this.#root = root;
-    this.#levels = [{ name: '', writer: root, tasks: new Map(), batch: [], finish: null }];
+    this.#levels = [{ name: '', writer: root, tasks: new Map(), finish: null }];
     this.#user = user;
   }
 
@@ -69,20 +53,18 @@ export class DirectoryStack {
     let depth = 0;
     while (depth < path.length && this.#levels[depth + 1]?.name === path[depth]) depth++;
     while (this.#levels.length > depth + 1) await this.#leave();
-    if (depth < path.length) await this.#flush(this.#top);
     for (const name of path.slice(depth)) {
       await this.settled(this.#top, name);
       const { directory } = await this.#top.writer.makeDirectory(name, this.#user);
-      this.#levels.push({ name, writer: directory, tasks: new Map(), batch: [], finish: null });
+      this.#levels.push({ name, writer: directory, tasks: new Map(), finish: null });
     }
     return this.#top;
   }
 
   /** Makes a directory and goes there. If the directory exists, it stays as it is, and the result is false. */
   async make(level: Level, name: BytePath, facts: DirectoryFacts): Promise<boolean> {
-    await this.#flush(level);
     const { directory, isNew } = await level.writer.makeDirectory(name, facts.owner);
-    const made: Level = { name, writer: directory, tasks: new Map(), batch: [], finish: null };
+    const made: Level = { name, writer: directory, tasks: new Map(), finish: null };
     this.#levels.push(made);
     if (!isNew) return false;
     const { mode, attributes } = facts;
@@ -113,35 +95,13 @@ export class DirectoryStack {
     level.tasks.set(name, run);
   }
 
-  /** Stores a file together with the next ones. */
-  async add(level: Level, pending: PendingFile): Promise<void> {
-    level.batch.push(pending);
-    this.#waiting += pending.file.content.length;
-    if (level.batch.length >= BATCH_FILES || this.#waiting >= BATCH_BYTES) await this.#flush(level);
-  }
-
   /** Resolves when nothing is being stored under this name. */
   async settled(level: Level, name: BytePath): Promise<void> {
-    if (level.batch.some(({ file }) => file.name === name)) await this.#flush(level);
     await level.tasks.get(name);
   }
 
   async allSettled(): Promise<void> {
-    for (const level of this.#levels) await this.#flush(level);
     await Promise.all(this.#running);
-  }
-
-  /** Begins to store the files that wait. */
-  async #flush(level: Level): Promise<void> {
-    const batch = level.batch.splice(0);
-    if (batch.length === 0) return;
-    this.#waiting = 0;
-    await this.#room();
-    const run = this.#run(() => storeAll(level.writer, batch));
-    for (const { file } of batch) level.tasks.set(file.name, run);
-    void run.finally(() => {
-      for (const { file } of batch) if (level.tasks.get(file.name) === run) level.tasks.delete(file.name);
-    });
   }
 
   async leaveAll(): Promise<void> {
@@ -163,7 +123,6 @@ export class DirectoryStack {
   async #leave(): Promise<void> {
     const level = this.#levels.pop();
     if (!level) return;
-    await this.#flush(level);
     await this.#room();
     void this.#run(async () => {
       await using _ = level.writer;
@@ -184,17 +143,5 @@ export class DirectoryStack {
       .finally(() => this.#running.delete(run));
     this.#running.add(run);
     return run;
-  }
-}
-
-/** Stores files in as few jobs as possible. A file that replaces another one is stored on its own. */
-async function storeAll(writer: DirectoryWriter, batch: readonly PendingFile[]): Promise<void> {
-  for (let done = 0; done < batch.length; done++) {
-    const rest = batch.slice(done);
-    // Storing the file on its own reports the reason, with its name.
-    const count = await writer.storeFiles(rest.map(({ file }) => file)).catch(() => 0);
-    for (const { stored } of rest.slice(0, count)) stored();
-    done += count;
-    await batch[done]?.store();
   }
 }

@@ -18,6 +18,7 @@ export interface FileTarget {
 
 /** This many bytes are received before they are written. */
 const PIECE = 512 * 1024;
+const ZEROS = Buffer.alloc(PIECE);
 
 /**
  * Stores a file, which appears complete or not at all. `take` takes the next bytes of its stored content, at least one
@@ -29,29 +30,26 @@ export async function storeFile(
   target: FileTarget,
 ): Promise<void> {
   await using made = await target.directory.createFile();
-  for (const { start, length } of member.ranges) {
-    for (let done = 0; done < length; ) {
-      const piece = await take(Math.min(PIECE, length - done));
-      await writeFully(made.file, [piece], start + done, target.signal);
-      done += piece.length;
-    }
+  let end = 0;
+  for (let done = 0; done < member.size; ) {
+    const piece = await take(Math.min(PIECE, member.size - done));
+    const start = done;
+    done += piece.length;
+    // Zeros become a hole, so that a sparse file takes as little room here as where it was packed.
+    if (ZEROS.subarray(0, piece.length).equals(piece)) continue;
+    await writeFully(made.file, [piece], start, target.signal);
+    end = done;
   }
+  if (end < member.size) await made.file.truncate(member.size);
   await complete(made, member, target);
 }
 
 async function complete(made: NewFile, member: Member, target: FileTarget): Promise<void> {
   const { file } = made;
-  if (member.realSize !== endOf(member)) await file.truncate(member.realSize);
   await file.chmod(target.mode);
   const attributes = new Attributes(file);
   for (const { name, value } of member.attributes) await attributes.set(name, value);
   target.signal.throwIfAborted();
   await made.publish(target.name, target.owner);
   await file.run(() => writeTimes(file.fd, timeOf(member), timeOf(member)));
-}
-
-/** Returns the end of the last stored range. */
-function endOf({ ranges }: Member): number {
-  const last = ranges.at(-1);
-  return last ? last.start + last.length : 0;
 }

@@ -10,12 +10,10 @@ import { type Member, TarReader } from '../format/reader.ts';
 import { DirectoryStack, type Level } from './directory-stack.ts';
 import { storeFile } from './file-store.ts';
 import { memberPath } from './member-path.ts';
-import { NameSet } from './name-set.ts';
+import { UnpackedFiles } from './unpacked-files.ts';
 
 /** Larger files are written as they come. */
 const SMALL = 256 * 1024;
-/** Smaller files are stored together. */
-const BATCHED = 64 * 1024;
 const MAX_ID = 0xffff_fffe;
 
 /** Counts what was unpacked. */
@@ -68,7 +66,7 @@ class Unpacker {
   readonly #options: UnpackOptions;
   readonly #stack: DirectoryStack;
   /** Hard links may lead only to these files, which were unpacked. */
-  readonly #files = new NameSet();
+  readonly #files = new UnpackedFiles();
 
   constructor(reader: TarReader, root: DirectoryWriter, options: UnpackOptions) {
     this.#reader = reader;
@@ -127,7 +125,7 @@ class Unpacker {
     const target = { directory: level.writer, name, owner, mode: member.mode & 0o1777, signal };
     const count = () => {
       this.done.files++;
-      this.done.bytes += member.realSize;
+      this.done.bytes += member.size;
     };
     this.#files.add(memberPath(member.name).join('/'));
     if (member.size > SMALL) {
@@ -140,12 +138,7 @@ class Unpacker {
         await storeFile(takerOf(content), member, target);
         count();
       });
-    const isPlain =
-      member.attributes.length === 0 && member.realSize === content.length && content.length <= BATCHED;
-    if (!isPlain) return this.#stack.start(level, name, store);
-    const { seconds, nanoseconds } = member;
-    const file = { name, content, mode: target.mode, ...owner, seconds, nanoseconds };
-    await this.#stack.add(level, { file, store, stored: count });
+    return this.#stack.start(level, name, store);
   }
 
   async #symbolicLink(level: Level, name: BytePath, member: Member): Promise<void> {
@@ -214,7 +207,7 @@ function takerOf(content: Buffer): (most: number) => Promise<Buffer> {
 }
 
 function isFile(type: string): boolean {
-  return type === '0' || type === '\0' || type === '7' || type === 'S';
+  return type === '0' || type === '\0' || type === '7';
 }
 
 function invalid(member: Member, problem: string): EnvdError {
