@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import { ByteSource } from '../../../src/daemon/services/files/tar/format/byte-source.ts';
-import { TarReader } from '../../../src/daemon/services/files/tar/format/reader.ts';
-import { memberPath } from '../../../src/daemon/services/files/tar/unpack/member-path.ts';
+import { ByteSource } from '../../../src/daemon/extensions/archives/format/byte-source.ts';
+import { TarReader } from '../../../src/daemon/extensions/archives/format/reader.ts';
+import { memberPath } from '../../../src/daemon/extensions/archives/unpack/member-path.ts';
 import { seal } from '../../support/services/tar-archive.ts';
 import { cut, refusalOf, unlessRefused } from '../refused.ts';
 

@@ -1,6 +1,7 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { Allowance } from '../../../base/allowance.ts';
 import { EnvdError } from '../../../base/errors.ts';
+import { isArchive, receiveArchive } from '../../extensions/archives/archive-upload.ts';
 import type { FileServices } from '../../services/files/file-services.ts';
 import type { FileQuery } from '../../services/files/signature.ts';
 import { LINGER } from '../admission/auth.ts';
@@ -14,7 +15,6 @@ import {
   UPLOAD_QUERY,
 } from '../json/queries.ts';
 import { breakOff, sendArchive } from './files/archive-response.ts';
-import { isArchive, receiveArchive } from './files/archive-upload.ts';
 import { announcedDigests } from './files/digests.ts';
 import type { DownloadLimits } from './files/download-limits.ts';
 import { sendDownload } from './files/download-response.ts';

@@ -1,5 +1,7 @@
 import { EnvdError, messageOf } from '../../../base/errors.ts';
 import type { Transfers } from '../../../base/tally.ts';
+import { Archives } from '../../extensions/archives/archives.ts';
+import type { Unpacked } from '../../extensions/archives/unpack/unpack.ts';
 import { resolvePath } from '../../linux/paths/paths.ts';
 import type { User } from '../../linux/system/users.ts';
 import type { Guest } from '../guest/guest.ts';
@@ -9,8 +11,6 @@ import { type Download, openDownload } from './download.ts';
 import type { EntrySource } from './entries/entry.ts';
 import type { MetadataValues } from './entries/metadata.ts';
 import type { FileOperation, FileQuery } from './signature.ts';
-import { Archives } from './tar/archives.ts';
-import type { Unpacked } from './tar/unpack/unpack.ts';
 import { type ComposeRequest, composeFile } from './uploads/compose.ts';
 import { UploadResources } from './uploads/context.ts';
 import { type UploadContext, type UploadedFile, type UploadPart, upload } from './uploads/upload.ts';
