@@ -1,5 +1,6 @@
 import type { FastifyInstance } from 'fastify';
 import type { Rpc } from './connect/rpc.ts';
+import type { ArchiveFormat, ArchiveUpload } from './rest/files/archives.ts';
 import type { Listing } from './rpc/process.ts';
 import type { WebSocketRoute } from './websocket/upgrades.ts';
 
@@ -9,5 +10,6 @@ export interface Extension {
   addRoutes?(app: FastifyInstance): void;
   readonly rpcs?: readonly Rpc[];
   readonly listing?: Listing;
+  readonly archives?: { readonly formats: readonly ArchiveFormat[]; readonly uploads?: ArchiveUpload };
   readonly webSockets?: readonly WebSocketRoute[];
 }

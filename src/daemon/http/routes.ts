@@ -78,7 +78,11 @@ export function registerRoutes(
   freezeRoutes(app, services.freezer);
   fsfreezeRoutes(app, services.filesystemFreezer);
   collapseRoutes(app, services.collapser);
-  fileRoutes(app, new FileServices(guest, { ...entries, gate, uploads }), new DownloadLimits());
+  const files = new FileServices(guest, { ...entries, gate, uploads });
+  fileRoutes(app, files, new DownloadLimits(), {
+    formats: extensions.flatMap(({ archives }) => archives?.formats ?? []),
+    uploads: extensions.flatMap(({ archives }) => archives?.uploads ?? []),
+  });
   const listings = extensions.flatMap(({ listing }) => listing ?? []);
   const rpcs = extensions.flatMap((each) => each.rpcs ?? []);
   mountRpcs(app, [...createRpcs(services, options.streams, { listings }), ...rpcs], limits, options.places);

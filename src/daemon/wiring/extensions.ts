@@ -1,4 +1,5 @@
 import type { Transfers } from '../../base/tally.ts';
+import { archivesExtension } from '../extensions/archives/extension.ts';
 import { createAttributes } from '../extensions/attributes/attributes.ts';
 import { createCopy } from '../extensions/copy/copy.ts';
 import { execExtension } from '../extensions/exec/exec.ts';
@@ -58,7 +59,8 @@ export function createExtensions(
     terminalExtension(processes, guest),
     portsExtension(entries.users, ownPort, places),
     createSearch({ ...services, streams }),
-    createZip(services),
+    archivesExtension(services),
+    createZip(entries.lanes),
     createAttributes(services),
     createCopy(services),
   ];

@@ -90,7 +90,7 @@ describe('a downloaded archive', () => {
     const coded = await download(at('from'), {}, { headers: { 'accept-encoding': 'gzip' } });
     expect(coded.headers.get('content-encoding')).toBe('gzip');
     expect(coded.headers.get('content-type')).toBe('application/x-tar');
-    expect(namesIn(await saved(coded))).toEqual(['../files/', './file']);
+    expect(namesIn(await saved(coded))).toEqual(['./', './file']);
     const file = await download(at('from'), { format: 'tar.gz' });
     expect(file.headers.get('content-encoding')).toBeNull();
     expect(file.headers.get('content-type')).toBe('application/gzip');
@@ -98,7 +98,7 @@ describe('a downloaded archive', () => {
     const compressed = Buffer.from(await file.arrayBuffer());
     expect(compressed.length).toBeLessThan(10_000);
     writeFileSync(at('archive'), gunzipSync(compressed));
-    expect(namesIn(at('archive'))).toEqual(['../files/', './file']);
+    expect(namesIn(at('archive'))).toEqual(['./', './file']);
   });
 
   test('does not follow links below, but one at the path', async () => {
@@ -106,12 +106,12 @@ describe('a downloaded archive', () => {
     writeFileSync(at('other/secret'), '');
     symlinkSync('../other', at('from/link'));
     symlinkSync('from', at('alias'));
-    expect(namesIn(await saved(await download(at('alias'))))).toEqual(['../files/', './link']);
+    expect(namesIn(await saved(await download(at('alias'))))).toEqual(['./', './link']);
   });
 
   test('has no sockets, and of a file system of the kernel only its directory', async () => {
     const server = createServer().listen(at('from/socket'));
-    expect(namesIn(await saved(await download(at('from'))))).toEqual(['../files/']);
+    expect(namesIn(await saved(await download(at('from'))))).toEqual(['./']);
     server.close();
     expect(await (await download('/proc')).json()).toEqual({
       code: 400,

@@ -1,29 +1,25 @@
-import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyReply } from 'fastify';
 import { EnvdError, messageOf } from '../../../base/errors.ts';
+import type { ArchiveTarget } from '../../http/rest/files/archives.ts';
 import { bodyError, RequestBody } from '../../http/rest/files/body.ts';
 import { mediaTypeOf, metadataOf } from '../../http/rest/files/upload-parts.ts';
-import { type FileChange, REPLACE } from '../../services/files/entries/file-change.ts';
-import type { UnpackedArchive } from '../../services/files/file-services.ts';
+import { REPLACE } from '../../services/files/entries/file-change.ts';
 
 const TAR = 'application/x-tar';
 const GZIP = 'application/gzip';
 
-/** Returns whether the body of an upload is an archive. */
-export function isArchive(request: FastifyRequest): boolean {
-  const type = mediaTypeOf(request);
-  return type === TAR || type === GZIP;
-}
+/** The content types of archives. */
+export const ARCHIVE_TYPES = [TAR, GZIP];
 
 /**
  * Passes the archive in the body of `reply`'s request to `unpack`, and then discards the rest. Throws `invalid_argument` for options
  * that do not apply to archives, and for a digest that does not match the body.
  */
-export async function receiveArchive(
+export async function receiveArchive<T>(
   { request }: FastifyReply,
-  path: string,
-  change: FileChange,
-  unpack: (source: AsyncIterable<Buffer>) => Promise<UnpackedArchive>,
-): Promise<UnpackedArchive> {
+  { path, change }: ArchiveTarget,
+  unpack: (source: AsyncIterable<Buffer>) => Promise<T>,
+): Promise<T> {
   const type = mediaTypeOf(request);
   if (path === '') throw new EnvdError('invalid_argument', `path is required with ${type}`);
   if (Object.keys(metadataOf(request.raw)).length > 0)

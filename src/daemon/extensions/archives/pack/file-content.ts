@@ -5,7 +5,7 @@ import type { BlockWriter } from '../format/block-writer.ts';
  * Copies the first `size` bytes of an open file to the archive, and pads them. Returns false when the file ended early or
  * could not be read. The rest of it is then zeros, so that the archive stays well-formed.
  */
-export async function* copyContent(
+export async function* packContent(
   out: BlockWriter,
   file: OpenFile,
   size: number,

@@ -14,7 +14,7 @@ import { Links } from '../../../services/files/links.ts';
 import { BLOCK, BlockWriter } from '../format/block-writer.ts';
 import { writeHeader } from '../format/header-writer.ts';
 import { headerOfEntry, recordsOf, TYPES } from './entry-header.ts';
-import { copyContent } from './file-content.ts';
+import { packContent } from './file-content.ts';
 
 /**
  * Packs the directory at an absolute path, which may be a symbolic link, and everything below it as an archive (tar,
@@ -41,11 +41,7 @@ class Packer {
     const { root: reader } = this.#tree;
     const status = await statusOfFile(reader.file);
     const root = { ...status, name: '.', link: '', attributes: [], content: null };
-    writeHeader(
-      this.#out,
-      headerOfEntry(root, '../../../services/files/tar/pack/', '5', 0),
-      recordsOf(await attributesOf(reader.file)),
-    );
+    writeHeader(this.#out, headerOfEntry(root, './', '5', 0), recordsOf(await attributesOf(reader.file)));
     yield* this.#directory(reader, '.', status.device, 1);
     for (let left = 2 * BLOCK; left > 0; ) left -= this.#out.zeros(left);
     yield* this.#out.takeFull();
@@ -135,7 +131,7 @@ class Packer {
     if (fileTypeOf(now.mode) !== constants.S_IFREG || now.inode !== entry.inode)
       return this.#links.forget(entry);
     writeHeader(this.#out, headerOfEntry(entry, name, '0', now.size), recordsOf(entry.attributes));
-    if (!(yield* copyContent(this.#out, file, now.size)))
+    if (!(yield* packContent(this.#out, file, now.size)))
       this.#fail(name, 'file was truncated, or could not be read');
   }
 

@@ -18,7 +18,6 @@ export interface FileTarget {
 
 /** This many bytes are received before they are written. */
 const PIECE = 512 * 1024;
-const ZEROS = Buffer.alloc(PIECE);
 
 /**
  * Stores a file, which appears complete or not at all. `take` takes the next bytes of its stored content, at least one
@@ -36,12 +35,17 @@ export async function storeFile(
     const start = done;
     done += piece.length;
     // Zeros become a hole, so that a sparse file takes as little room here as where it was packed.
-    if (ZEROS.subarray(0, piece.length).equals(piece)) continue;
+    if (isZero(piece)) continue;
     await writeFully(made.file, [piece], start, target.signal);
     end = done;
   }
   if (end < member.size) await made.file.truncate(member.size);
   await complete(made, member, target);
+}
+
+/** A piece is all zeros if it begins with one and each byte equals the next. */
+function isZero(piece: Buffer): boolean {
+  return piece[0] === 0 && piece.subarray(1).equals(piece.subarray(0, -1));
 }
 
 async function complete(made: NewFile, member: Member, target: FileTarget): Promise<void> {
