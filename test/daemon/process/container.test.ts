@@ -3,7 +3,7 @@ import { writeFileSync } from 'node:fs';
 import { Code } from '@connectrpc/connect';
 import { expect, test } from 'vitest';
 import type { HealthReport } from '../../../src/daemon/services/guest/health.ts';
-import type { Verdict } from '../../../src/daemon/services/guest/verdict.ts';
+import type { Verdict } from '../../../src/daemon/extensions/doctor/verdict.ts';
 import { connectTo, transcribe } from '../../support/clients/clients.ts';
 import { type CgroupsShown, strictContainer } from '../../support/machine/container.ts';
 import { startDaemon } from '../../support/programs/daemon.ts';

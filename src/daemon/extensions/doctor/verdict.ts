@@ -1,4 +1,4 @@
-import type { Abilities } from './abilities.ts';
+import type { Abilities } from '../../services/guest/abilities.ts';
 
 /** Whether a platform may pause and resume this guest. */
 export interface Verdict {

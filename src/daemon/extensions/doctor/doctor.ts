@@ -1,16 +1,16 @@
 import { accessSync, constants, existsSync } from 'node:fs';
 import { dirname } from 'node:path';
 import process from 'node:process';
-import { messageOf } from '../base/errors.ts';
-import { INTERFACE_VERSION } from '../base/program/version.ts';
-import type { Config } from './config/config.ts';
-import { findCgroupMount } from './linux/cgroups/cgroup-mounts.ts';
-import { Cgroup } from './linux/cgroups/cgroup2.ts';
-import { abilities, type CgroupAbilities } from './services/guest/abilities.ts';
-import { missingKernelOptions } from './services/guest/kernel-options.ts';
-import { judge } from './services/guest/verdict.ts';
-import { extensionObstacles } from './wiring/extensions.ts';
-import { forwardingObstacle } from './wiring/ports.ts';
+import { messageOf } from '../../../base/errors.ts';
+import { INTERFACE_VERSION } from '../../../base/program/version.ts';
+import type { Config } from '../../config/config.ts';
+import { findCgroupMount } from '../../linux/cgroups/cgroup-mounts.ts';
+import { Cgroup } from '../../linux/cgroups/cgroup2.ts';
+import { abilities, type CgroupAbilities } from '../../services/guest/abilities.ts';
+import { missingKernelOptions } from './kernel-options.ts';
+import { judge } from './verdict.ts';
+import { extensionObstacles } from '../../wiring/extensions.ts';
+import { forwardingObstacle } from '../../wiring/ports.ts';
 
 /** The exit code for a guest that is not ready for a pause. */
 const NOT_READY = 3;
