@@ -18,7 +18,7 @@ import type { SharedLimits } from './admission/call-scope.ts';
 import type { StreamServer } from './connect/connect-stream.ts';
 import type { StreamPlaces } from './connect/stream-places.ts';
 import type { Extension } from './extension.ts';
-import type { LogFigures } from './metrics/prometheus.ts';
+import type { LogFigures } from '../extensions/prometheus/prometheus.ts';
 import { DownloadLimits } from './rest/files/download-limits.ts';
 import { fileRoutes } from './rest/files.ts';
 import { envsRoutes, healthRoutes, metricsRoutes, portsRoutes } from './rest/guest.ts';

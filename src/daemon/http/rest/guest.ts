@@ -8,8 +8,8 @@ import type { MetricsReader } from '../../services/guest/metrics.ts';
 import type { Forwards } from '../../services/ports/forwards.ts';
 import { hasAccess, UNAUTHORIZED } from '../admission/auth.ts';
 import { HEALTH_QUERY } from '../json/queries.ts';
-import type { TextFormat } from '../metrics/metrics-page.ts';
-import type { DaemonTelemetry } from '../metrics/prometheus.ts';
+import type { TextFormat } from '../../extensions/prometheus/metrics-page.ts';
+import type { DaemonTelemetry } from '../../extensions/prometheus/prometheus.ts';
 
 /** Registers `/health`. It needs no token, unless the query parameter `verbose` is present. */
 export function healthRoutes(app: FastifyInstance, health: Health, guest: Guest): void {
@@ -44,7 +44,7 @@ export function metricsRoutes(
   telemetry: DaemonTelemetry,
 ): void {
   // The first request loads the library, because most daemons are never scraped.
-  const exporter = loadedOnce(async () => new (await import('../metrics/prometheus.ts')).Exporter(telemetry));
+  const exporter = loadedOnce(async () => new (await import('../../extensions/prometheus/prometheus.ts')).Exporter(telemetry));
   app.get('/metrics', async (request, reply) => {
     reply.header('vary', 'Accept');
     const format = textFormatOf(request);

@@ -4,7 +4,7 @@ import Fastify from 'fastify';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { CallTally } from '../../../../../src/base/http/call-tally.ts';
 import { Durations, Transfers } from '../../../../../src/base/tally.ts';
-import type { DaemonTelemetry } from '../../../../../src/daemon/http/metrics/prometheus.ts';
+import type { DaemonTelemetry } from '../../../../../src/daemon/extensions/prometheus/prometheus.ts';
 import { metricsRoutes } from '../../../../../src/daemon/http/rest/guest.ts';
 import { MetricsReader } from '../../../../../src/daemon/services/guest/metrics.ts';
 import { scratch } from '../../../../support/machine/scratch.ts';
