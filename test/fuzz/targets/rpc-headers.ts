@@ -7,7 +7,7 @@ import {
   dispositionOf,
   typeOf,
 } from '../../../src/daemon/http/rest/files/content-headers.ts';
-import { announcedDigests, wantedDigest } from '../../../src/daemon/http/rest/files/digests.ts';
+import { announcedDigests, wantedDigest } from '../../../src/daemon/extensions/digests/digests.ts';
 import { validateMetadata } from '../../../src/daemon/services/files/entries/metadata.ts';
 import { unlessRefused } from '../refused.ts';
 

@@ -14,7 +14,7 @@ import {
   UPLOAD_QUERY,
 } from '../json/queries.ts';
 import type { ArchiveFormat, ArchiveUpload } from './files/archives.ts';
-import { announcedDigests } from './files/digests.ts';
+import { announcedDigests } from '../../extensions/digests/digests.ts';
 import type { DownloadLimits } from './files/download-limits.ts';
 import { sendDownload } from './files/download-response.ts';
 import { changeOf } from './files/upload-change.ts';

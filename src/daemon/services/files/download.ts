@@ -10,7 +10,7 @@ import { decodeName } from '../../linux/paths/names.ts';
 import { explain } from '../../linux/system/errno.ts';
 import { native } from '../../linux/system/native.ts';
 import { type ByteRange, readChunk, readPieces } from './content.ts';
-import { type DigestAlgorithm, digestOf } from './entries/digest.ts';
+import { type DigestAlgorithm, digestOf } from '../../extensions/digests/file-digest.ts';
 import { type FileVersion, modifiedOf, tagOf, versionOf } from './entries/file-change.ts';
 
 /** A file of at most this many bytes is read completely and closed before the response begins. */

@@ -2,7 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import type { Readable, Transform } from 'node:stream';
 import { createGunzip } from 'node:zlib';
 import { EnvdError, HttpError, messageOf } from '../../../../base/errors.ts';
-import { announcedDigests, DigestCheck } from './digests.ts';
+import { announcedDigests, DigestCheck } from '../../../extensions/digests/digests.ts';
 
 const CHUNK = 64 * 1024;
 

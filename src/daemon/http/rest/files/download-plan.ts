@@ -9,7 +9,7 @@ import {
   requireCoding,
   typeOf,
 } from './content-headers.ts';
-import { wantedDigest } from './digests.ts';
+import { wantedDigest } from '../../../extensions/digests/digests.ts';
 import {
   assertPreconditions,
   isConditional,

@@ -8,12 +8,12 @@ import { SocketOutput } from '../../../linux/network/socket-output.ts';
 import { about } from '../../../linux/system/errno.ts';
 import { readPieces } from '../../../services/files/content.ts';
 import type { Download, FileRange } from '../../../services/files/download.ts';
-import type { DigestAlgorithm } from '../../../services/files/entries/digest.ts';
+import type { DigestAlgorithm } from '../../../extensions/digests/file-digest.ts';
 import type { CallScope } from '../../admission/call-scope.ts';
 import { sendError } from '../../admission/errors.ts';
 import { sendBody, sendStream, sendWhole, writeAndFree } from './body-writer.ts';
 import { acceptsIdentity } from './content-headers.ts';
-import { formatDigest, wantedDigest } from './digests.ts';
+import { formatDigest, wantedDigest } from '../../../extensions/digests/digests.ts';
 import { type DownloadLimits, exhausted } from './download-limits.ts';
 import { type DownloadPlan, planDownload } from './download-plan.ts';
 

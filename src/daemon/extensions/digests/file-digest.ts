@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import type { OpenFile } from '../../../linux/files/open-file.ts';
+import type { OpenFile } from '../../linux/files/open-file.ts';
 
 /** These are the active algorithms of RFC 9530's registry. OpenSSL uses the same names. */
 export const DIGEST_ALGORITHMS = ['sha-256', 'sha-512'] as const;

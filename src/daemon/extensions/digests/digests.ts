@@ -1,8 +1,8 @@
 import { createHash, type Hash } from 'node:crypto';
 import { Transform, type TransformCallback } from 'node:stream';
 import { finished } from 'node:stream/promises';
-import { EnvdError } from '../../../../base/errors.ts';
-import { DIGEST_ALGORITHMS, type DigestAlgorithm } from '../../../services/files/entries/digest.ts';
+import { EnvdError } from '../../../base/errors.ts';
+import { DIGEST_ALGORITHMS, type DigestAlgorithm } from './file-digest.ts';
 
 /** A digest that the client has sent for its body. */
 export interface AnnouncedDigest {
