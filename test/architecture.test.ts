@@ -14,17 +14,7 @@ const BASE = ['base', 'gen'];
 
 /** The layers of each program, the lowest first. A folder may use the layers below, and itself. */
 const LAYERS: Readonly<Record<string, readonly (readonly string[])[]>> = {
-  daemon: [
-    ['linux'],
-    ['services'],
-    ['http'],
-    ['config'],
-    ['extensions'],
-    ['wiring'],
-    ['doctor'],
-    ['run'],
-    ['main'],
-  ],
+  daemon: [['linux'], ['services'], ['http'], ['config'], ['extensions'], ['wiring'], ['run'], ['main']],
   gateway: [
     ['leases', 'access'],
     ['registry', 'hooks'],
@@ -54,9 +44,10 @@ const OWNERS: Record<string, RegExp> = {
   chokidar: /^daemon\/linux\/inotify\/polled-watch\.ts$/,
   commander: /^(base\/program\/settings|cli\/(commands\/(parse|spec\/parsers)|process\/signals))\.ts$/,
   pino: /^(base|daemon|gateway)\/.+\.ts$/,
-  'prom-client': /^(daemon\/http\/metrics\/metrics-page|gateway\/(metrics|routes\/request-times))\.ts$/,
+  'prom-client':
+    /^(daemon\/extensions\/prometheus\/metrics-page|gateway\/(metrics|routes\/request-times))\.ts$/,
   fastify:
-    /^(daemon\/http\/((server|routes|extension|rpc\/mount|websocket\/upgrades)|(admission|json|metrics|rest)\/.+)|daemon\/extensions\/.+|gateway\/api\/.+)\.ts$/,
+    /^(daemon\/http\/((server|routes|extension|rpc\/mount|websocket\/upgrades)|(admission|json|rest)\/.+)|daemon\/extensions\/.+|gateway\/api\/.+)\.ts$/,
   httpxy: /^gateway\/proxy\/proxy\.ts$/,
   '@redis/client': /^gateway\/registry\/(redis-client|redis-link|redis-scripts|agreement)\.ts$/,
   '@fastify/cors': /^daemon\/http\/admission\/admission\.ts$/,

@@ -17,7 +17,7 @@ export const ARCHIVE_TYPES = [TAR, GZIP];
  */
 export async function receiveArchive<T>(
   { request }: FastifyReply,
-  { path, change }: ArchiveTarget,
+  { path, change, check }: ArchiveTarget,
   unpack: (source: AsyncIterable<Buffer>) => Promise<T>,
 ): Promise<T> {
   const type = mediaTypeOf(request);
@@ -29,7 +29,7 @@ export async function receiveArchive<T>(
       'invalid_argument',
       `append, offset, mode and conditions cannot be used with ${type}`,
     );
-  const body = new RequestBody(request.raw, type === GZIP);
+  const body = new RequestBody(request.raw, check, type === GZIP);
   try {
     const unpacked = await unpack(piecesOf(body));
     await body.verify();

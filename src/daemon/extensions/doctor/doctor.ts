@@ -9,8 +9,6 @@ import { Cgroup } from '../../linux/cgroups/cgroup2.ts';
 import { abilities, type CgroupAbilities } from '../../services/guest/abilities.ts';
 import { missingKernelOptions } from './kernel-options.ts';
 import { judge } from './verdict.ts';
-import { extensionObstacles } from '../../wiring/extensions.ts';
-import { forwardingObstacle } from '../../wiring/ports.ts';
 
 /** The exit code for a guest that is not ready for a pause. */
 const NOT_READY = 3;
@@ -21,7 +19,11 @@ const SYSTEMD = '/run/systemd/system';
  * Prints what `GET /health?verbose` says about this guest, without a daemon and without changing anything, and then a verdict.
  * Sets the exit code to 3 if the guest is not ready for a pause.
  */
-export async function doctor(config: Config): Promise<void> {
+export async function doctor(
+  config: Config,
+  extensionObstacles: (cgroups: CgroupAbilities) => Record<string, string | null>,
+  forwardingObstacle: (config: Config) => Promise<string | null>,
+): Promise<void> {
   const { version, runtimeDirectory, notifySocket } = config;
   const cgroups = inspect(config);
   const sources = {

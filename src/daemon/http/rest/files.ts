@@ -14,7 +14,7 @@ import {
   UPLOAD_QUERY,
 } from '../json/queries.ts';
 import type { ArchiveFormat, ArchiveUpload } from './files/archives.ts';
-import { announcedDigests } from '../../extensions/digests/digests.ts';
+import type { ContentDigests } from './files/content-digests.ts';
 import type { DownloadLimits } from './files/download-limits.ts';
 import { sendDownload } from './files/download-response.ts';
 import { changeOf } from './files/upload-change.ts';
@@ -27,10 +27,11 @@ const UPLOAD_BYTES = 256 * 1024;
 /** All uploads together may keep so many bytes more. An upload that finds room writes larger batches. */
 const ROOM_BYTES = 32 * 1024 * 1024;
 
-/** The ways to transfer a directory, which extensions add. */
-export interface ArchiveTransfers {
+/** What extensions add to downloads and uploads. */
+export interface FileExtensions {
   readonly formats: readonly ArchiveFormat[];
   readonly uploads: readonly ArchiveUpload[];
+  readonly digests: ContentDigests | null;
 }
 
 /** Registers download and upload of files, and `/files/compose`, which concatenates files. */
@@ -38,10 +39,10 @@ export function fileRoutes(
   app: FastifyInstance,
   files: FileServices,
   downloads: DownloadLimits,
-  archives: ArchiveTransfers,
+  extensions: FileExtensions,
 ): void {
-  uploadRoute(app, files, archives.uploads);
-  downloadRoute(app, files, downloads, archives.formats);
+  uploadRoute(app, files, extensions);
+  downloadRoute(app, files, downloads, extensions);
   composeRoute(app, files);
 }
 
@@ -49,7 +50,7 @@ function downloadRoute(
   app: FastifyInstance,
   files: FileServices,
   limits: DownloadLimits,
-  formats: readonly ArchiveFormat[],
+  { formats, digests }: FileExtensions,
 ): void {
   const DOWNLOAD_QUERY = downloadQuery(formats.map(({ name }) => name));
   app.route({
@@ -63,14 +64,14 @@ function downloadRoute(
       const { format } = DOWNLOAD_QUERY.read(request.query, '');
       const archive = formats.find(({ name }) => name === format);
       if (archive) return archive.send(request, reply, { path: caller.path, target: path });
-      return sendDownload(request, reply, await files.download(path), limits);
+      return sendDownload(request, reply, await files.download(path), limits, digests);
     },
   });
 }
 
-function uploadRoute(app: FastifyInstance, files: FileServices, archives: readonly ArchiveUpload[]): void {
+function uploadRoute(app: FastifyInstance, files: FileServices, { uploads, digests }: FileExtensions): void {
   const archiveOf = (request: FastifyRequest) =>
-    archives.find(({ types }) => types.includes(mediaTypeOf(request)));
+    uploads.find(({ types }) => types.includes(mediaTypeOf(request)));
   const room = new Allowance(ROOM_BYTES);
   const admit = (request: FastifyRequest, reply: FastifyReply) => {
     try {
@@ -100,16 +101,17 @@ function uploadRoute(app: FastifyInstance, files: FileServices, archives: readon
       if (path !== '') request.call.subject = { path: target };
       const signal = request.call.transfer(UPLOAD_BYTES);
       request.call.askForBody();
+      const check = digests?.check(request.headers) ?? null;
       const archive = archiveOf(request);
-      if (archive) return await archive.receive(reply, { path, target, user, change, signal });
+      if (archive) return await archive.receive(reply, { path, target, user, change, check, signal });
       const options = {
         metadata: metadataOf(request.raw),
         durable,
         change,
-        verified: announcedDigests(request.headers).length > 0,
+        verified: check !== null,
         signal,
       };
-      return await files.upload(user, uploadedParts(request, path, room), options);
+      return await files.upload(user, uploadedParts(request, path, room, check), options);
     },
   });
 }

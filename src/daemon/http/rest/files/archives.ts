@@ -1,6 +1,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { User } from '../../../linux/system/users.ts';
 import type { FileChange } from '../../../services/files/entries/file-change.ts';
+import type { BodyCheck } from './content-digests.ts';
 
 /** A directory that a client asks for: `path` is what the client wrote, and `target` the absolute path that it means. */
 export interface ArchivedDirectory {
@@ -19,6 +20,7 @@ export interface ArchiveFormat {
 export interface ArchiveTarget extends ArchivedDirectory {
   readonly user: User;
   readonly change: FileChange;
+  readonly check: BodyCheck | null;
   /** Aborts when the client disconnects. */
   readonly signal: AbortSignal;
 }

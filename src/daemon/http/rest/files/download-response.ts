@@ -8,12 +8,11 @@ import { SocketOutput } from '../../../linux/network/socket-output.ts';
 import { about } from '../../../linux/system/errno.ts';
 import { readPieces } from '../../../services/files/content.ts';
 import type { Download, FileRange } from '../../../services/files/download.ts';
-import type { DigestAlgorithm } from '../../../extensions/digests/file-digest.ts';
 import type { CallScope } from '../../admission/call-scope.ts';
 import { sendError } from '../../admission/errors.ts';
 import { sendBody, sendStream, sendWhole, writeAndFree } from './body-writer.ts';
+import type { ContentDigests } from './content-digests.ts';
 import { acceptsIdentity } from './content-headers.ts';
-import { formatDigest, wantedDigest } from '../../../extensions/digests/digests.ts';
 import { type DownloadLimits, exhausted } from './download-limits.ts';
 import { type DownloadPlan, planDownload } from './download-plan.ts';
 
@@ -31,9 +30,11 @@ export async function sendDownload(
   reply: FastifyReply,
   download: Download,
   limits: DownloadLimits,
+  digests: ContentDigests | null,
 ): Promise<FastifyReply> {
   await using _ = download;
-  const plan = await planWith(request, reply, download, limits);
+  const planned = planWithin(request, reply, download, limits, digests?.isWanted(request.headers) ?? false);
+  const plan = digests ? await withDigest(request, planned, download, digests) : planned;
   const range = plan.coding === 'identity' ? download.rangeOf(plan.pieces) : null;
   if (plan.status === 416) {
     const error = new HttpError(416, 'none of the ranges lies in the file');
@@ -54,18 +55,19 @@ function begin(reply: FastifyReply, { status, headers }: DownloadPlan): FastifyR
   return reply.headers(headers).code(status);
 }
 
-async function planWith(
-  request: FastifyRequest,
-  reply: FastifyReply,
+/**
+ * Adds the digest that the client wants. A coded response has none, because coded bytes are unknown before they are sent. The digest is
+ * of the whole file, also with ranges. Source: RFC 9530, section 4.
+ */
+async function withDigest(
+  { headers, call }: FastifyRequest,
+  plan: DownloadPlan,
   download: Download,
-  limits: DownloadLimits,
+  digests: ContentDigests,
 ): Promise<DownloadPlan> {
-  const plan = planWithin(request, reply, download, limits);
-  const algorithm = digestAlgorithm(request, plan);
-  if (algorithm === null) return plan;
-  const digest = await download.digest(algorithm, request.call.transfer(0));
-  if (digest === null) return plan;
-  return { ...plan, headers: { ...plan.headers, 'repr-digest': formatDigest(algorithm, digest) } };
+  if (plan.coding !== 'identity' || plan.status >= 300) return plan;
+  const described = await digests.describe(headers, download, call.transfer(0));
+  return { ...plan, headers: { ...plan.headers, ...described } };
 }
 
 /** Plans the response. When too many bodies are being compressed, this one is not, if the client accepts that. */
@@ -74,22 +76,15 @@ function planWithin(
   { raw: response }: FastifyReply,
   download: Download,
   limits: DownloadLimits,
+  wantsDigest: boolean,
 ): DownloadPlan {
-  const plan = planDownload(method, headers, download);
+  const plan = planDownload(method, headers, download, wantsDigest);
   const isDirect = plan.coding === 'identity' && download.rangeOf(plan.pieces) !== null;
   if (method === 'HEAD' || plan.status >= 300 || download.isSmall || isDirect) return plan;
   if (limits.mayStream(response)) return plan;
   if (plan.coding !== 'identity' && acceptsIdentity(headers['accept-encoding']) && download.size !== null)
-    return planDownload(method, { ...headers, 'accept-encoding': 'identity' }, download);
+    return planDownload(method, { ...headers, 'accept-encoding': 'identity' }, download, wantsDigest);
   throw exhausted('all places for compressed bodies and several ranges are taken');
-}
-
-/**
- * Returns the algorithm that `Want-Repr-Digest` asks for; null when it asks for none, and when the response is coded, because coded
- * bytes are unknown before they are sent. The digest is of the whole file, also with ranges. Source: RFC 9530, section 4.
- */
-function digestAlgorithm(request: FastifyRequest, { status, coding }: DownloadPlan): DigestAlgorithm | null {
-  return coding === 'identity' && status < 300 ? wantedDigest(request.headers) : null;
 }
 
 async function compress(body: Buffer | AsyncIterable<Buffer>): Promise<Buffer | Readable> {
