@@ -292,6 +292,57 @@ describe('undocumented API', () => {
   });
 });
 
+describe('budget', () => {
+  /** The most lines of each part. A change that needs more raises the number in the same commit, whose message says why. */
+  const LINES: Readonly<Record<string, number>> = {
+    'the core, src/daemon without extensions': 26_214,
+    'src/daemon/extensions': 5557,
+    'src/daemon/services/collector': 405,
+    'src/daemon/services/files': 2632,
+    'src/daemon/services/guest': 419,
+    'src/daemon/services/handover': 688,
+    'src/daemon/services/init': 1575,
+    'src/daemon/services/pause': 986,
+    'src/daemon/services/ports': 458,
+    'src/daemon/services/process': 3164,
+    'src/daemon/services/watch': 3119,
+    'native/src': 4331,
+  };
+  /** The files at the top of each program. */
+  const TOPS: Readonly<Record<string, readonly string[]>> = {
+    daemon: ['main.ts', 'run.ts'],
+    gateway: ['compose.ts', 'main.ts', 'metrics.ts', 'open.ts', 'run.ts'],
+    cli: ['main.ts'],
+  };
+
+  const linesBelow = (folder: string, pattern: string) =>
+    globSync(`${folder}/**/${pattern}`, { cwd: TOP })
+      .map((file) => readFileSync(join(TOP, file), 'utf8').split('\n').length - 1)
+      .reduce((sum, lines) => sum + lines, 0);
+  const linesOf = (part: string) => {
+    if (part.startsWith('native')) return linesBelow(part, '*.{c,h}');
+    const extensions = linesBelow('src/daemon/extensions', '*.ts');
+    return part.startsWith('the core')
+      ? linesBelow('src/daemon', '*.ts') - extensions
+      : linesBelow(part, '*.ts');
+  };
+
+  test.each(Object.entries(LINES))('%s has at most %d lines', (part, most) => {
+    const lines = linesOf(part);
+    expect(lines).toBeGreaterThan(0);
+    expect(lines).toBeLessThanOrEqual(most);
+  });
+
+  test('each service has one', () => {
+    const services = globSync('src/daemon/services/*', { cwd: TOP });
+    expect(services.filter((folder) => LINES[folder] === undefined)).toEqual([]);
+  });
+
+  test.each(Object.entries(TOPS))('%s has only these files at its top', (program, names) => {
+    expect(globSync('*.{ts,tsx}', { cwd: join(ROOT, program) }).sort()).toEqual(names);
+  });
+});
+
 describe('test files', () => {
   const testFiles = globSync('test/**/*.{ts,mjs}', { cwd: TOP });
   const known = testFiles.flatMap((file) =>
