@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import { expect, test } from 'vitest';
-import type { HealthReport } from '../../../src/daemon/services/guest/health.ts';
 import type { Verdict } from '../../../src/daemon/extensions/doctor/verdict.ts';
+import type { HealthReport } from '../../../src/daemon/services/guest/health.ts';
 import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
 import { daemonCommand } from '../../support/programs/programs.ts';
 

@@ -21,7 +21,7 @@ import { FREEZE_MODES } from '../../services/pause/freezer.ts';
 export const HEALTH_QUERY = object({ verbose: presence });
 
 /** The parameters of downloads and uploads. */
-export const FILE_PARAMETERS = {
+const FILE_PARAMETERS = {
   path: parameter,
   username: parameter,
   signature: parameter,

@@ -135,7 +135,7 @@ function requireDecodable(url: string): void {
 }
 
 /** Returns the file that a request names, and what authorizes its caller. */
-export function fileQueryOf(request: FastifyRequest): FileQuery {
+function fileQueryOf(request: FastifyRequest): FileQuery {
   requireDecodable(request.raw.url ?? '');
   const query = CALLER_QUERY.read(request.query, '');
   const { path = '', username = '', signature, signature_expiration: expiration } = query;

@@ -64,7 +64,7 @@ export function textAt(block: Buffer, [at, length]: Field): BytePath {
  * Returns a number. It is written in octal digits, with blanks before and a blank or NUL behind. If the first byte has
  * its highest bit set, the rest is binary, big-endian, in two's complement. An empty field is 0.
  */
-export function numberAt(block: Buffer, field: Field, refuse: Refuse): number {
+function numberAt(block: Buffer, field: Field, refuse: Refuse): number {
   const [at, length] = field;
   if ((block[at] ?? 0) & 0x80) return binaryAt(block, field, refuse);
   let value = 0;
