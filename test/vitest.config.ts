@@ -21,7 +21,7 @@ const LONG = [
   'test/cli/console/*.test.ts',
   'test/cli/{files,processes}.test.ts',
   'test/clients/talk.test.ts',
-  'test/daemon/files/{cache-browser,large,tar-download}.test.ts',
+  'test/daemon/files/{cache-browser,large}.test.ts',
   'test/daemon/guest/{certificates,log-collector}.test.ts',
   'test/daemon/life/{any-guest,crash,dist,succession}.test.ts',
   'test/daemon/process/extensions.test.ts',

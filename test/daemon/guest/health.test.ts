@@ -1,9 +1,9 @@
 import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
+import type { LockSettings } from '../../../src/daemon/extensions/doctor/lock-settings.ts';
+import type { Verdict } from '../../../src/daemon/extensions/doctor/verdict.ts';
 import type { HealthReport } from '../../../src/daemon/services/guest/health.ts';
-import type { LockSettings } from '../../../src/daemon/services/guest/lock-settings.ts';
-import type { Verdict } from '../../../src/daemon/services/guest/verdict.ts';
 import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
 import { daemonCommand } from '../../support/programs/programs.ts';
 
