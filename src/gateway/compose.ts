@@ -157,7 +157,7 @@ async function composeExpiry({ config, logger, registry, addresses, onGone }: Co
   const { defaultTimeout: resumedFor, keepPaused } = config;
   const hooks = await openHooks(config);
   const paused = { byHook: hooks.expire !== null, keptMs: keepPaused === 0 ? null : keepPaused * 1000 };
-  const maker = new MachineMaker(hooks.create, addresses);
+  const maker = new MachineMaker(hooks.create, addresses, logger);
   const parts = { registry, hooks, maker, resumedFor, paused, addresses, owner, onGone, logger };
   const expiration = new Expiration(parts);
   const { maxExpiries, maxExpiriesPerHost, resumeWait, maxWaiting, maxResumes, maxCreates } = config;
@@ -167,7 +167,9 @@ async function composeExpiry({ config, logger, registry, addresses, onGone }: Co
   const resumes = new Resumes({ registry, scheduler, owner, isOn: hooks.resume !== null, ...waits });
   const { idleTimeout } = config;
   const canRemove = hooks.kill !== null;
-  const creations = new Creations({ registry, scheduler, maker, owner, maxCreates, idleTimeout, canRemove });
+  const creations = new Creations({
+    ...{ registry, scheduler, maker, owner, maxCreates, maxWaiting, idleTimeout, canRemove },
+  });
   return { expiration, scheduler, resumes, creations };
 }
 

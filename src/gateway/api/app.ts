@@ -11,7 +11,7 @@ import type { InFlight } from '../access/in-flight.ts';
 import type { Caller, Keys } from '../access/keys.ts';
 import type { Rate } from '../access/rates.ts';
 import type { Outcome } from '../leases/sandbox.ts';
-import { OWN_HEADERS } from '../routes/answers.ts';
+import { OWN_HEADERS, retryAfterOf } from '../routes/answers.ts';
 import type { Drain } from '../routes/drain.ts';
 import type { TargetReader } from '../routes/target.ts';
 import { CreateRoutes } from './create-routes.ts';
@@ -164,6 +164,8 @@ function logOperations(app: FastifyInstance, logger: Logger): void {
 
 function sendError(reply: FastifyReply, error: unknown): FastifyReply {
   const code = httpStatusOf(error);
+  const retryAfter = retryAfterOf(code);
+  if (retryAfter !== undefined && !reply.hasHeader('retry-after')) reply.header('retry-after', retryAfter);
   return reply
     .code(code)
     .headers(OWN_HEADERS)

@@ -1,6 +1,7 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../base/errors.ts';
 import { trafficTokenFor } from '../access/previews.ts';
+import { closeSignal } from '../routes/downstream.ts';
 import type { Creations } from './creations.ts';
 import { assertMetadataFits } from './rules.ts';
 import { type CreateBody, createSchema, type RegisterBody } from './schemas.ts';
@@ -72,7 +73,7 @@ export class CreateRoutes {
       envVars: envVars ?? {},
       asked: { ...rest, autoPause, autoResume },
     };
-    const sandbox = await creations.create(caller, wanted, machine);
+    const sandbox = await creations.create(caller, wanted, machine, closeSignal(reply.raw));
     // Nobody knows the id of a sandbox whose client has disconnected.
     if (reply.raw.destroyed) void creations.undo(sandbox);
     return reply.code(201).send(views.withToken(sandbox));

@@ -102,12 +102,13 @@ export class Resumes {
 
   /** Returns the record if the sandbox runs, and undefined if it does not run yet. Begins the resume of a paused one. */
   async #look(id: string, { sandbox, now }: ReadRecord): Promise<Sandbox | undefined> {
-    if (!sandbox) throw new HttpError(502, `sandbox '${id}' is not known`);
+    if (!sandbox) throw new HttpError(502, `sandbox '${id}' was not found`);
     if (isReachable(sandbox, now)) return sandbox;
     const { phase, failures, retryAt, deadline } = sandbox;
     // A sandbox that cannot be frozen or thawed would let every request wait in vain.
     const isStuck = failures > 0 && deadline <= now && phase !== 'paused' && phase !== 'resuming';
-    if (!isResumable(sandbox) || isStuck) throw new HttpError(502, `sandbox '${id}' has expired`);
+    if (!isResumable(sandbox) || isStuck)
+      throw new HttpError(502, `sandbox '${id}' was not found: it has expired`);
     if (phase !== 'paused') return undefined;
     if (retryAt > now) {
       const seconds = Math.ceil((retryAt - now) / 1000);

@@ -80,6 +80,8 @@ export interface Sandbox extends Registration {
   /** No new attempt begins before this time. */
   readonly retryAt: number;
   readonly observed: ObservedFreeze | null;
+  /** If true, the daemon did not answer when the sandbox began to expire, so it is probably dead. */
+  readonly isSilent?: boolean;
   /** While a client pauses the sandbox before its deadline, this is the deadline, which it gets back if the pause fails. */
   readonly pausedFrom?: number;
   /** If true, the sandbox must be removed when the running hook has ended. */
@@ -133,6 +135,11 @@ export function isResumable(sandbox: Sandbox): boolean {
  */
 export function expiryId({ incarnation, expiries }: Sandbox): string {
   return `${incarnation}-${expiries}`;
+}
+
+/** Returns the number of failures by which the places for expiries are given. A silent sandbox counts as one that has failed. */
+export function countedFailures({ failures, isSilent }: Sandbox): number {
+  return failures + (isSilent ? 1 : 0);
 }
 
 /** Returns the machine that a sandbox runs on, as far as it is known. */

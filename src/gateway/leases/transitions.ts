@@ -213,7 +213,8 @@ export function renew(sandbox: Sandbox, owner: string, now: number): Sandbox {
  * Commits the expiry of a frozen guest, after which it cannot be averted. If the deadline was moved meanwhile, thaws the
  * guest instead.
  */
-export function commitExpiry(sandbox: Sandbox, observed: ObservedFreeze, now: number): Sandbox {
+export function commitExpiry(before: Sandbox, observed: ObservedFreeze, now: number): Sandbox {
+  const { isSilent: _, ...sandbox } = before;
   return sandbox.deadline > now
     ? transition(sandbox, 'thawing')
     : transition(sandbox, 'committed', { observed });
@@ -225,7 +226,7 @@ const GRACE = 3;
 /** Lets the guest thaw after a failed expiry, which is then retried. */
 export function fail(sandbox: Sandbox, now: number): Sandbox {
   if (sandbox.isDoomed) return toRemoving(sandbox, now);
-  const { pausedFrom: deadline = sandbox.deadline, ...rest } = sandbox;
+  const { pausedFrom: deadline = sandbox.deadline, isSilent: _, ...rest } = sandbox;
   const failures = sandbox.failures + 1;
   return transition(rest, 'thawing', { deadline, failures, retryAt: now + retryDelay(failures) });
 }
@@ -235,8 +236,20 @@ export function fail(sandbox: Sandbox, now: number): Sandbox {
  * if it has failed too often, because no guest may decide whether it ends.
  */
 export function failFreeze(sandbox: Sandbox, now: number): Sandbox {
-  const mustEnd = outcomeOf(sandbox) === 'remove' || sandbox.isResumed || sandbox.failures >= GRACE;
-  return mustEnd ? commitExpiry(sandbox, { freeze: null, collapse: null }, now) : fail(sandbox, now);
+  return mustEnd(sandbox) ? commitExpiry(sandbox, { freeze: null, collapse: null }, now) : fail(sandbox, now);
+}
+
+function mustEnd(sandbox: Sandbox): boolean {
+  return outcomeOf(sandbox) === 'remove' || sandbox.isResumed === true || sandbox.failures >= GRACE;
+}
+
+/**
+ * Lets a silent sandbox wait for a place among those that have failed, so that it does not delay others. One that must end in
+ * any case goes on at once.
+ */
+export function yieldPlace(sandbox: Sandbox, now: number): Sandbox {
+  if (mustEnd(sandbox)) return commitExpiry(sandbox, { freeze: null, collapse: null }, now);
+  return { ...sandbox, isSilent: true, claim: null, retryAt: now };
 }
 
 /** Ends an expiry whose hook has succeeded, or that has no hook. Returns null if the record must be removed. */
