@@ -25,7 +25,7 @@ import { ReverseProxy } from './proxy/proxy.ts';
 import { StaleConnections } from './proxy/stale-connections.ts';
 import { Via } from './proxy/via.ts';
 import { untilReachable } from './registry/reachable.ts';
-import { Registry } from './registry/registry.ts';
+import { Registry, type Store } from './registry/registry.ts';
 import { PreviewGate } from './routes/preview-gate.ts';
 import { RequestTimes } from './routes/request-times.ts';
 import { RouteFinder } from './routes/route-finder.ts';
@@ -70,7 +70,7 @@ export async function composeGateway(
 
 async function wire({ config, front, logger, keys, store, key }: Opened & WireParts): Promise<Gateway> {
   const addresses = new Addresses(config);
-  const registry = new Registry(store);
+  const registry = openRegistry(store, logger);
   await registry.dropClaims();
   const { exchanges, pools, staleConnections } = await composeConnections(config, registry, keys, logger);
   const onGone = (id: string) => staleConnections.close(id);
@@ -115,6 +115,15 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
       await store[Symbol.asyncDispose]();
     },
   };
+}
+
+function openRegistry(store: Store, logger: Logger): Registry {
+  return new Registry(store, (sandboxID) =>
+    logger.error(
+      { sandboxID },
+      'a record is malformed and left out: register the sandbox again to repair it',
+    ),
+  );
 }
 
 /** Creates the connections to sandboxes, which close when a record or a key no longer permits them. */
@@ -186,9 +195,19 @@ function composePlatform(
     if (phase === 'expiring' && deadline > Date.now()) expiration.cancelCollapse(id);
     scheduler.wake();
   };
-  const { defaultTimeout, idleTimeout, onExpiry, domain, hook, killHook, hookTimeout } = config;
+  const { defaultTimeout, idleTimeout, onExpiry, domain, createOptions, hook, killHook, hookTimeout } =
+    config;
   const hooks = { pause: hook !== null, kill: killHook !== null, timeout: hookTimeout };
   const parts = { registry, addresses, resumes: given.resumes, hooks, defaultTimeout, idleTimeout };
   const operations = new Operations({ ...parts, onChange, onRemoved: onGone });
-  return buildPlatform({ ...given, operations, defaultTimeout, keys, onExpiry, domain, logger });
+  return buildPlatform({
+    ...given,
+    operations,
+    defaultTimeout,
+    createOptions,
+    keys,
+    onExpiry,
+    domain,
+    logger,
+  });
 }

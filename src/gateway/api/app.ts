@@ -34,6 +34,8 @@ export interface PlatformParts extends ViewParts, Pick<PreviewRouteParts, 'previ
   readonly creations: Creations;
   /** Creations that name no time to live get this one, in seconds. */
   readonly defaultTimeout: number;
+  /** The create hook provides these members of a creation. */
+  readonly createOptions: readonly string[];
   readonly targets: TargetReader;
   readonly drain: Drain;
   readonly keys: Keys;
@@ -48,7 +50,7 @@ export interface PlatformParts extends ViewParts, Pick<PreviewRouteParts, 'previ
 
 /** Published clients know platform operations at these paths, of which this gateway has only some. */
 const PLATFORM_PATHS =
-  /^\/(v\d+\/)?(sandboxes|templates|snapshots|volumes|teams|nodes|api-keys|access-tokens|gateway)(\/|$)/;
+  /^\/(v\d+\/)?(sandboxes|templates|snapshots|secrets|volumes|volumecontent|teams|nodes|hosts|events|api-keys|access-tokens|gateway)(\/|$)/;
 
 /** A path parameter may be as long as this, in characters, so that long ids are answered with 404. */
 const MAX_PARAM_LENGTH = 16 * 1024;

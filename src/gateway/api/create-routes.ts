@@ -5,6 +5,7 @@ import { closeSignal } from '../routes/downstream.ts';
 import type { Creations } from './creations.ts';
 import { assertMetadataFits } from './rules.ts';
 import { type CreateBody, createSchema, type RegisterBody } from './schemas.ts';
+import { assertProvided } from './unprovided.ts';
 import type { Views } from './views.ts';
 
 export interface CreateRouteParts {
@@ -12,6 +13,8 @@ export interface CreateRouteParts {
   readonly views: Views;
   /** Creations that name no time to live get this one, in seconds. */
   readonly defaultTimeout: number;
+  /** The create hook provides these members of a creation. */
+  readonly createOptions: readonly string[];
 }
 
 /** Answers requests that create a sandbox. Registrations, which have an address, use the path of older clients too. */
@@ -46,7 +49,7 @@ export class CreateRoutes {
   }
 
   async #create({ caller }: FastifyRequest, body: CreateBody, reply: FastifyReply): Promise<FastifyReply> {
-    const { creations, views, defaultTimeout } = this.#parts;
+    const { creations, views, defaultTimeout, createOptions: byHook } = this.#parts;
     const {
       templateID,
       timeout,
@@ -58,7 +61,7 @@ export class CreateRoutes {
       idleTimeout,
       ...rest
     } = body;
-    assertProvided(body);
+    assertProvided(body, byHook);
     const wanted = {
       templateID,
       metadata: metadata ?? {},
@@ -78,23 +81,4 @@ export class CreateRoutes {
     if (reply.raw.destroyed) void creations.undo(sandbox);
     return reply.code(201).send(views.withToken(sandbox));
   }
-}
-
-/**
- * These members of `network` concern requests, which the gateway forwards. All others concern the machine, which the hook
- * makes.
- */
-const OF_REQUESTS = ['maskRequestHost', 'httpsPorts'] as const;
-
-/** Throws `unimplemented` for options that only this gateway could provide, because the client would think that it does. */
-function assertProvided({ autoPauseMemory, network }: CreateBody): void {
-  const missing = [
-    ...(autoPauseMemory === false ? ['autoPauseMemory: false'] : []),
-    ...OF_REQUESTS.filter((name) => network?.[name] != null).map((name) => `network.${name}`),
-  ];
-  if (missing.length === 0) return;
-  throw new EnvdError(
-    'unimplemented',
-    `this gateway does not provide ${missing.join(', ')}: create the sandbox without that`,
-  );
 }

@@ -67,7 +67,7 @@ export class Creations {
   }
 
   /**
-   * Resolves when the sandbox runs. Throws `unimplemented` when there is no hook, an error with the status 429 when too many
+   * Resolves when the sandbox runs. Throws `unimplemented` when there is no hook, `unavailable` when records are lost, an error with the status 429 when too many
    * sandboxes are being created, with the status of the hook when that refuses, and with 502 when the creation failed. Throws
    * the reason of `signal` when that aborts before the turn of the creation.
    */
@@ -83,6 +83,7 @@ export class Creations {
       throw new EnvdError('unimplemented', message);
     }
     const owner = caller?.kind === 'client' ? caller.name : null;
+    this.#parts.registry.assertKept();
     const leave = await this.#places.take(owner, signal);
     const attempt: Attempt = { begun: null, isCalled: false };
     try {

@@ -129,4 +129,12 @@ export const pauseSchema = {
   properties: { memory: { type: ['boolean', 'null'] } },
 } as const;
 
-export const connectSchema = { type: ['object', 'null'], properties: { timeout } } as const;
+export interface ConnectBody {
+  readonly timeout?: number;
+  readonly memory?: boolean | null;
+}
+
+export const connectSchema = {
+  type: ['object', 'null'],
+  properties: { timeout, memory: { type: ['boolean', 'null'] } },
+} as const;

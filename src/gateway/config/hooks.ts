@@ -18,6 +18,8 @@ export interface HookConfig extends ResumeLimits {
   readonly hook: string | null;
   /** This hook makes the machine of a new sandbox. If it is null, the platform must register sandboxes. */
   readonly createHook: string | null;
+  /** The create hook provides these options of a creation. Others are refused, because the hook would ignore them. */
+  readonly createOptions: readonly string[];
   /** This gateway creates at most this many sandboxes at the same time. */
   readonly maxCreates: number;
   /** This hook removes a sandbox that is deleted. If it is null, only the record is removed. */
@@ -58,6 +60,11 @@ const parseHook = parseAs(
   'It must be a command, or a URL such as https://platform.example/hook without a fragment.',
 );
 
+/** Returns the name of an option, or null if the text is none. */
+function readOption(text: string): string | null {
+  return /^\w+(\.\w+)?$/.test(text) ? text : null;
+}
+
 /** Returns whether a URL names a host. `http:///path` does not, although URL.parse() takes the path for the host. */
 function isAuthority(text: string): boolean {
   return /^https?:\/\/[^/\\\s]/i.test(text);
@@ -67,6 +74,15 @@ function isAuthority(text: string): boolean {
 export const HOOK_SETTINGS: readonly Setting[] = [
   setting('--hook <command|url>', 'pauses or removes a sandbox that has expired', parseHook),
   setting('--create-hook <command|url>', 'makes the machine of a new sandbox', parseHook),
+  {
+    ...setting(
+      '--create-options <names>',
+      'what the create hook provides of a creation, such as volumeMounts,network.denyOut',
+      parseList(readOption, 'It must be names such as volumeMounts or network.denyOut, separated by commas.'),
+      [],
+    ),
+    defaultText: 'none',
+  },
   setting('--kill-hook <command|url>', 'removes the machine of a sandbox that is deleted', parseHook),
   setting('--resume-hook <command|url>', 'resumes a paused sandbox when a request needs it', parseHook),
   setting(

@@ -3,6 +3,7 @@ import { messageOf } from '../../base/errors.ts';
 import type { Addresses } from '../access/addresses.ts';
 import { type HookEvent, type Hooks, hookRequest, LATE_HOOK, missingHook } from '../hooks/hook.ts';
 import { failCreation } from '../leases/creation.ts';
+import { failFreeze, yieldPlace } from '../leases/failed-freeze.ts';
 import { expireIdle, keepAwake } from '../leases/idle-expiry.ts';
 import { type ObservedFreeze, outcomeOf, type Paused, type Phase, type Sandbox } from '../leases/sandbox.ts';
 import {
@@ -10,13 +11,11 @@ import {
   complete,
   endResume,
   fail,
-  failFreeze,
   failRemoval,
   failResume,
   LEASE_MS,
   postpone,
   resume,
-  yieldPlace,
 } from '../leases/transitions.ts';
 import type { Registry } from '../registry/registry.ts';
 import { freeze, hasProcesses, thaw } from './guest.ts';

@@ -84,6 +84,8 @@ export interface Sandbox extends Registration {
   readonly isSilent?: boolean;
   /** While a client pauses the sandbox before its deadline, this is the deadline, which it gets back if the pause fails. */
   readonly pausedFrom?: number;
+  /** A paused sandbox had this time left when a client paused it, in ms; it gets the time back when it is resumed. */
+  readonly leftMs?: number;
   /** If true, the sandbox must be removed when the running hook has ended. */
   readonly isDoomed?: boolean;
   /** If this is absent, a hook has paused the machine of a paused sandbox. */
@@ -96,13 +98,33 @@ export interface Sandbox extends Registration {
   readonly isResumed?: boolean;
 }
 
+const isText = (value: unknown) => typeof value === 'string';
+const isCount = (value: unknown) => Number.isSafeInteger(value) && Number(value) >= 0;
+/** No time is later than JavaScript can show, in Unix ms. */
+const isTime = (value: unknown) => typeof value === 'number' && Math.abs(value) <= 8.64e15;
+
+/** Every record has these members. */
+const REQUIRED: { readonly [name in keyof Sandbox]?: (value: unknown) => boolean } = {
+  id: isText,
+  incarnation: isText,
+  address: isText,
+  port: isCount,
+  metadata: (value) => typeof value === 'object' && value !== null,
+  phase: (value) => PHASES.some((phase) => phase === value),
+  startedAt: isTime,
+  deadline: isTime,
+  expiries: isCount,
+  failures: isCount,
+  retryAt: isTime,
+};
+
 /** Parses a record. Returns null for a malformed one, so that it does not hide the others of a list. */
 export function readRecord(text: string): Sandbox | null {
   try {
-    const record = JSON.parse(text) as Partial<Sandbox> | null;
-    const isRecord =
-      typeof record?.id === 'string' && typeof record.metadata === 'object' && record.metadata !== null;
-    return isRecord ? (record as Sandbox) : null;
+    const record = JSON.parse(text) as Sandbox;
+    return Object.entries(REQUIRED).every(([name, has]) => has(record[name as keyof Sandbox]))
+      ? record
+      : null;
   } catch {
     return null;
   }

@@ -84,7 +84,7 @@ export class EmbeddedStore implements Store {
     const pages = (where: string) => {
       const page = (comparison: '<' | '>', order: Order) =>
         database.prepare(
-          `SELECT record FROM ${table} WHERE ${where} (${start}, id) ${comparison} (?, ?)
+          `SELECT id, ${start} AS startedAt, record FROM ${table} WHERE ${where} (${start}, id) ${comparison} (?, ?)
            ORDER BY ${start} ${order}, id ${order} LIMIT ?`,
         );
       return { asc: page('>', 'asc'), desc: page('<', 'desc') };
@@ -145,6 +145,9 @@ export class EmbeddedStore implements Store {
     this.#read.get('');
   }
 
+  /** A database file loses no records while it is open. */
+  assertKept(): void {}
+
   async watch(onChange: OnChange): Promise<void> {
     this.#onChange = onChange;
   }
@@ -157,7 +160,7 @@ export class EmbeddedStore implements Store {
 
   async read(id: string): Promise<{ readonly stored: Stored | null; readonly now: number }> {
     const row = this.#read.get(id);
-    const stored = row ? { sandbox: recordOf(row), version: String(row.version) } : null;
+    const stored = row ? { sandbox: readRecord(String(row.record)), version: String(row.version) } : null;
     return { stored, now: steadyNow() };
   }
 
@@ -203,9 +206,12 @@ export class EmbeddedStore implements Store {
       owner === null
         ? this.#pages[order].all(startedAt, id, limit)
         : this.#pagesOfOwner[order].all(owner, startedAt, id, limit);
-    const sandboxes = rows.flatMap(readable);
-    const last = rows.length === limit ? sandboxes.at(-1) : undefined;
-    return { sandboxes, next: last ? { startedAt: last.startedAt, id: last.id } : null };
+    const last = rows.length === limit ? rows.at(-1) : undefined;
+    return {
+      sandboxes: rows.flatMap(readable),
+      malformed: rows.flatMap((row) => (readable(row).length > 0 ? [] : [String(row.id)])),
+      next: last ? { startedAt: Number(last.startedAt), id: String(last.id) } : null,
+    };
   }
 
   async countPhases(): Promise<Readonly<Record<Phase, number>>> {
@@ -253,10 +259,6 @@ function describeDue(sandbox: Sandbox): DueSandbox {
     owner: sandbox.owner ?? null,
     failures: countedFailures(sandbox),
   };
-}
-
-function recordOf(row: Row): Sandbox {
-  return JSON.parse(String(row.record)) as Sandbox;
 }
 
 function readable(row: Row): readonly Sandbox[] {
