@@ -14,11 +14,12 @@ import type { GatewayConfig } from './config/config.ts';
 import { Activity } from './expiry/activity.ts';
 import { Expiration } from './expiry/expiration.ts';
 import { MachineMaker } from './expiry/machine-maker.ts';
+import { Reconciler } from './expiry/reconciler.ts';
 import { Resumes } from './expiry/resumes.ts';
 import { Scheduler } from './expiry/scheduler.ts';
 import type { Sandbox } from './leases/sandbox.ts';
 import { renderGatewayMetrics } from './metrics.ts';
-import { type Opened, openHooks, openStore } from './open.ts';
+import { type Opened, openHooks, openListHook, openStore } from './open.ts';
 import { Exchanges } from './proxy/exchanges.ts';
 import { ConnectionPools } from './proxy/pools.ts';
 import { ReverseProxy } from './proxy/proxy.ts';
@@ -76,7 +77,7 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
   const onGone = (id: string) => staleConnections.close(id);
   const common: Common = { config, logger, registry, addresses, keys, onGone };
   const expiry = await composeExpiry(common);
-  const { scheduler, resumes } = expiry;
+  const { scheduler, resumes, reconciler } = expiry;
   const targets = new TargetReader(config.headerPrefix, config.domain);
   const [{ drain }, { requireKey, maxRequests }] = [front, config];
   const previews = new Previews(config.headerPrefix);
@@ -86,7 +87,7 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
   const [times, forwarded] = [new RequestTimes(), new Forwarded(config.trustedProxies)];
   const { tally } = expiry.expiration;
   const metrics = () =>
-    renderGatewayMetrics({ registry, results: router.counts, exchanges, times, expiry: tally });
+    renderGatewayMetrics({ registry, results: router.counts, exchanges, times, expiry: tally, reconciler });
   const forPlatform = { targets, previews, forwarded, drain, metrics, rate: rates.clients, inFlight };
   const app = composePlatform(common, { ...forPlatform, ...expiry });
   await app.ready();
@@ -103,10 +104,13 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
   front.serve(router);
   const owned = [activity, staleConnections, exchanges, keys];
   return {
-    start: () => scheduler.start(),
+    start() {
+      scheduler.start();
+      reconciler?.start();
+    },
     async stop() {
       await drain.run(front.server, config.drain * 1000);
-      await scheduler.stop();
+      await Promise.all([scheduler.stop(), reconciler?.stop()]);
       exchanges.endAll();
       await front.close();
       pools.closeAll();
@@ -159,27 +163,42 @@ interface Expiry {
   readonly scheduler: Scheduler;
   readonly resumes: Resumes;
   readonly creations: Creations;
+  /** It is null without a list hook. */
+  readonly reconciler: Reconciler | null;
 }
 
 async function composeExpiry({ config, logger, registry, addresses, onGone }: Common): Promise<Expiry> {
   const owner = `${hostname()}-${process.pid}-${randomUUID()}`;
   const { defaultTimeout: resumedFor, keepPaused } = config;
   const hooks = await openHooks(config);
-  const paused = { byHook: hooks.expire !== null, keptMs: keepPaused === 0 ? null : keepPaused * 1000 };
+  const canRemove = hooks.kill !== null;
+  const paused = {
+    byHook: hooks.expire !== null,
+    keptMs: keepPaused === 0 ? null : keepPaused * 1000,
+    canRemove,
+  };
   const maker = new MachineMaker(hooks.create, addresses, logger);
   const parts = { registry, hooks, maker, resumedFor, paused, addresses, owner, onGone, logger };
   const expiration = new Expiration(parts);
   const { maxExpiries, maxExpiriesPerHost, resumeWait, maxWaiting, maxResumes, maxCreates } = config;
   const limits = { maxExpiries, maxExpiriesPerHost };
-  const scheduler = new Scheduler({ registry, expiration, owner, keptMs: paused.keptMs, logger, ...limits });
+  const scheduler = new Scheduler({ registry, expiration, owner, ...paused, logger, ...limits });
   const waits = { resumeWait, maxWaiting, maxResumes };
   const resumes = new Resumes({ registry, scheduler, owner, isOn: hooks.resume !== null, ...waits });
   const { idleTimeout } = config;
-  const canRemove = hooks.kill !== null;
   const creations = new Creations({
     ...{ registry, scheduler, maker, owner, maxCreates, maxWaiting, idleTimeout, canRemove },
   });
-  return { expiration, scheduler, resumes, creations };
+  const reconciler = composeReconciler(config, registry, () => scheduler.wake(), logger);
+  return { expiration, scheduler, resumes, creations, reconciler };
+}
+
+function composeReconciler(config: Limited, registry: Registry, onChange: () => void, logger: Logger) {
+  const list = openListHook(config);
+  if (list === null) return null;
+  const { listInterval, reconcileGrace, reconcile } = config;
+  const times = { intervalMs: listInterval * 1000, graceMs: reconcileGrace * 1000 };
+  return new Reconciler({ registry, list, ...times, removes: reconcile === 'remove', onChange, logger });
 }
 
 function composePlatform(

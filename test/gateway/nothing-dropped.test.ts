@@ -1,4 +1,4 @@
-import { Sandbox } from 'e2b';
+import { Sandbox, type SandboxOpts } from 'e2b';
 import { expect, onTestFinished, test } from 'vitest';
 import { type Agent, startAgent } from '../support/programs/agent.ts';
 import { API_KEY, startGateway, type TestGateway } from '../support/programs/gateway.ts';
@@ -60,12 +60,13 @@ test('what asks for nothing is no reason to refuse', async () => {
 test('the published JavaScript client is told of what is not provided', async () => {
   const { gateway } = await scene();
   const options = optionsOf(gateway);
-  for (const more of [
+  const unprovided: readonly SandboxOpts[] = [
     { volumeMounts: { '/data': 'data' } },
     { network: { denyOut: ['0.0.0.0/0'] } },
     { allowInternetAccess: true },
     { lifecycle: { onTimeout: { action: 'pause', keepMemory: false } } },
-  ] as const)
+  ];
+  for (const more of unprovided)
     expect(String(await rejection(Sandbox.create('base', { ...options, ...more })))).toContain('501');
   const sandbox = await Sandbox.create('base', options);
   expect(await sandbox.pause()).toBe(true);

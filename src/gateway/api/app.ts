@@ -10,6 +10,7 @@ import { idsOf, passOnIds } from '../../base/http/call-ids.ts';
 import type { InFlight } from '../access/in-flight.ts';
 import type { Caller, Keys } from '../access/keys.ts';
 import type { Rate } from '../access/rates.ts';
+import type { Reconciler } from '../expiry/reconciler.ts';
 import type { Outcome } from '../leases/sandbox.ts';
 import { OWN_HEADERS, retryAfterOf } from '../routes/answers.ts';
 import type { Drain } from '../routes/drain.ts';
@@ -19,6 +20,7 @@ import type { Creations } from './creations.ts';
 import type { Operations } from './operations.ts';
 import { type PreviewRouteParts, previewRoutes } from './preview-routes.ts';
 import {
+  differencesRoute,
   healthRoute,
   metricsRoute,
   pauseRoutes,
@@ -45,6 +47,8 @@ export interface PlatformParts extends ViewParts, Pick<PreviewRouteParts, 'previ
   /** Registrations without `onExpiry` get this value. */
   readonly onExpiry: Outcome;
   readonly metrics: SandboxMetrics;
+  /** It is null without a list hook. */
+  readonly reconciler: Pick<Reconciler, 'differences'> | null;
   readonly logger: Logger;
 }
 
@@ -102,6 +106,7 @@ export function buildPlatform(parts: PlatformParts): FastifyInstance {
     scope.register((inner, _inherited, ready) => {
       inner.addHook('onRequest', async (request) => assertPlatform(request));
       metricsRoute(inner, metrics);
+      differencesRoute(inner, parts.reconciler);
       ready();
     });
     done();

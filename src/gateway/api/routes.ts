@@ -1,6 +1,7 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../base/errors.ts';
 import { trafficTokenFor } from '../access/previews.ts';
+import type { Reconciler } from '../expiry/reconciler.ts';
 import type { Outcome } from '../leases/sandbox.ts';
 import type { Drain } from '../routes/drain.ts';
 import type { CreateRoutes } from './create-routes.ts';
@@ -173,5 +174,17 @@ export function metricsRoute(app: FastifyInstance, metrics: SandboxMetrics): voi
   app.get('/gateway/metrics', async (_request, reply) => {
     const { contentType, text } = await metrics();
     return reply.header('content-type', contentType).send(text);
+  });
+}
+
+/** Adds the operation that returns how the machines and the registry differ. */
+export function differencesRoute(
+  app: FastifyInstance,
+  reconciler: Pick<Reconciler, 'differences'> | null,
+): void {
+  app.get('/gateway/differences', async () => {
+    if (reconciler) return reconciler.differences;
+    const message = 'this gateway has no --list-hook, so it does not know which machines exist';
+    throw new EnvdError('unimplemented', message);
   });
 }

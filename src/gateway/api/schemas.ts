@@ -1,6 +1,5 @@
 import { INTERFACE_VERSION } from '../../base/program/version.ts';
-import { DAEMON_PORT, type Description, OUTCOMES, type Outcome } from '../leases/sandbox.ts';
-import { SANDBOX_ID } from '../routes/target.ts';
+import { DAEMON_PORT, type Description, OUTCOMES, type Outcome, SANDBOX_ID } from '../leases/sandbox.ts';
 
 /** The largest signed 32-bit integer. */
 const LARGEST = 2 ** 31 - 1;

@@ -26,6 +26,14 @@ export interface HookConfig extends ResumeLimits {
   readonly killHook: string | null;
   /** This hook resumes a paused sandbox. If it is null, the sandbox stays paused. */
   readonly resumeHook: string | null;
+  /** This hook says which machines exist. If it is null, they are not compared with the registry. */
+  readonly listHook: string | null;
+  /** The time between two comparisons, in seconds. */
+  readonly listInterval: number;
+  /** What happens to machines that have no record. */
+  readonly reconcile: 'tell' | 'remove';
+  /** They are removed after this time, in seconds. */
+  readonly reconcileGrace: number;
   /** These secrets sign requests to URLs. If it is null, requests are not signed. */
   readonly hookSecret: readonly Buffer[] | null;
   /** A hook must end within this time, in seconds. */
@@ -43,6 +51,7 @@ export const OPTIONAL_HOOKS = {
   createHook: null,
   killHook: null,
   resumeHook: null,
+  listHook: null,
   hookSecret: null,
 } as const;
 
@@ -70,6 +79,12 @@ function isAuthority(text: string): boolean {
   return /^https?:\/\/[^/\\\s]/i.test(text);
 }
 
+/** Returns what is wrong with the hooks together, or null. */
+export function faultOfHooks({ reconcile, listHook, killHook }: HookConfig): string | null {
+  if (reconcile === 'tell' || (listHook !== null && killHook !== null)) return null;
+  return "'--reconcile remove' needs '--list-hook' and '--kill-hook': set both";
+}
+
 /** The flags for hooks. */
 export const HOOK_SETTINGS: readonly Setting[] = [
   setting('--hook <command|url>', 'pauses or removes a sandbox that has expired', parseHook),
@@ -85,6 +100,20 @@ export const HOOK_SETTINGS: readonly Setting[] = [
   },
   setting('--kill-hook <command|url>', 'removes the machine of a sandbox that is deleted', parseHook),
   setting('--resume-hook <command|url>', 'resumes a paused sandbox when a request needs it', parseHook),
+  setting('--list-hook <command|url>', 'says which machines exist, one id in each line', parseHook),
+  setting('--list-interval <seconds>', 'time between two comparisons with that list', parseWait, 180),
+  {
+    flags: '--reconcile <action>',
+    help: 'what happens to machines that are in the list and not in the registry',
+    choices: ['tell', 'remove'],
+    defaultValue: 'tell',
+  },
+  setting(
+    '--reconcile-grace <seconds>',
+    'time after which such a machine is removed; longer than a registration takes',
+    parseWait,
+    600,
+  ),
   setting(
     '--hook-secret <list>',
     'secrets (whsec_ and base64) that sign requests to URLs, as in Standard Webhooks',

@@ -1,6 +1,9 @@
 /** Clients address the daemon of any sandbox by this port. */
 export const DAEMON_PORT = 49983;
 
+/** An id has only characters that need no quoting in a URL, a header or a file name. */
+export const SANDBOX_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
+
 /** The phases of a sandbox; `transitions.ts` lists the transitions. A removed sandbox has no record. */
 export const PHASES = [
   ...(['running', 'expiring', 'committed', 'thawing', 'paused'] as const),
@@ -136,6 +139,8 @@ export interface Paused {
   readonly byHook: boolean;
   /** A paused sandbox is forgotten after this time, in ms; null means never. */
   readonly keptMs: number | null;
+  /** If true, a hook removes machines. It is called when a sandbox is forgotten, or expires without a hook that removes it. */
+  readonly canRemove?: boolean;
 }
 
 /** Returns what happens to a sandbox that expires. A client's request to pause it overrides its registration. */

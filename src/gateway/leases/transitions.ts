@@ -198,13 +198,13 @@ export function date(sandbox: Sandbox, keptMs: number, now: number): Sandbox {
 }
 
 /**
- * Claims a sandbox that is due for the gateway `owner`. Returns the record unchanged if it is not due, and null if it was
- * paused for so long that it is forgotten.
+ * Claims a sandbox that is due for the gateway `owner`. Returns the record unchanged if it is not due. One that was paused for
+ * so long that it is forgotten is removed by a hook; without such a hook (`canRemove`), returns null.
  */
-export function acquire(sandbox: Sandbox, owner: string, now: number): Sandbox | null {
+export function acquire(sandbox: Sandbox, owner: string, now: number, canRemove = false): Sandbox | null {
   if (dueAt(sandbox) > now) return sandbox;
-  if (sandbox.phase === 'paused') return null;
   const claim = { owner, until: now + LEASE_MS };
+  if (sandbox.phase === 'paused') return canRemove ? { ...removeSandbox(sandbox, now), claim } : null;
   // A sandbox that seems to be idle is only claimed, because its daemon is asked first whether processes run.
   if (sandbox.phase !== 'running' || sandbox.deadline > now) return { ...sandbox, claim };
   return transition(sandbox, 'expiring', { claim, expiries: sandbox.expiries + 1, observed: null });
@@ -235,9 +235,14 @@ export function fail(sandbox: Sandbox, now: number): Sandbox {
 }
 
 /** Ends an expiry whose hook has succeeded, or that has no hook. Returns null if the record must be removed. */
-export function complete(sandbox: Sandbox, { byHook, keptMs }: Paused, now: number): Sandbox | null {
+export function complete(
+  sandbox: Sandbox,
+  { byHook, keptMs, canRemove = false }: Paused,
+  now: number,
+): Sandbox | null {
   const outcome = outcomeOf(sandbox);
-  if (outcome === 'remove') return null;
+  // Without a hook for expiries, the machine still exists.
+  if (outcome === 'remove') return canRemove && !byHook ? toRemoving(sandbox, now) : null;
   if (sandbox.isDoomed) return toRemoving(sandbox, now);
   const { pausedFrom: _, isResumed: _resumed, machine: _machine, leftMs: _left, ...rest } = sandbox;
   const leftMs = (sandbox.pausedFrom ?? 0) - sandbox.deadline;
