@@ -14,7 +14,7 @@ import type { GatewayConfig } from './config/config.ts';
 import { Activity } from './expiry/activity.ts';
 import { Expiration } from './expiry/expiration.ts';
 import { MachineMaker } from './expiry/machine-maker.ts';
-import { Reconciler } from './expiry/reconciler.ts';
+import { MachineComparison } from './expiry/machine-comparison.ts';
 import { Resumes } from './expiry/resumes.ts';
 import { Scheduler } from './expiry/scheduler.ts';
 import type { Sandbox } from './leases/sandbox.ts';
@@ -77,7 +77,7 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
   const onGone = (id: string) => staleConnections.close(id);
   const common: Common = { config, logger, registry, addresses, keys, onGone };
   const expiry = await composeExpiry(common);
-  const { scheduler, resumes, reconciler } = expiry;
+  const { scheduler, resumes, comparison } = expiry;
   const targets = new TargetReader(config.headerPrefix, config.domain);
   const [{ drain }, { requireKey, maxRequests }] = [front, config];
   const previews = new Previews(config.headerPrefix);
@@ -87,7 +87,7 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
   const [times, forwarded] = [new RequestTimes(), new Forwarded(config.trustedProxies)];
   const { tally } = expiry.expiration;
   const metrics = () =>
-    renderGatewayMetrics({ registry, results: router.counts, exchanges, times, expiry: tally, reconciler });
+    renderGatewayMetrics({ registry, results: router.counts, exchanges, times, expiry: tally, comparison });
   const forPlatform = { targets, previews, forwarded, drain, metrics, rate: rates.clients, inFlight };
   const app = composePlatform(common, { ...forPlatform, ...expiry });
   await app.ready();
@@ -106,11 +106,11 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
   return {
     start() {
       scheduler.start();
-      reconciler?.start();
+      comparison?.start();
     },
     async stop() {
       await drain.run(front.server, config.drain * 1000);
-      await Promise.all([scheduler.stop(), reconciler?.stop()]);
+      await Promise.all([scheduler.stop(), comparison?.stop()]);
       exchanges.endAll();
       await front.close();
       pools.closeAll();
@@ -164,7 +164,7 @@ interface Expiry {
   readonly resumes: Resumes;
   readonly creations: Creations;
   /** It is null without a list hook. */
-  readonly reconciler: Reconciler | null;
+  readonly comparison: MachineComparison | null;
 }
 
 async function composeExpiry({ config, logger, registry, addresses, onGone }: Common): Promise<Expiry> {
@@ -189,16 +189,16 @@ async function composeExpiry({ config, logger, registry, addresses, onGone }: Co
   const creations = new Creations({
     ...{ registry, scheduler, maker, owner, maxCreates, maxWaiting, idleTimeout, canRemove },
   });
-  const reconciler = composeReconciler(config, registry, () => scheduler.wake(), logger);
-  return { expiration, scheduler, resumes, creations, reconciler };
+  const comparison = composeMachineComparison(config, registry, () => scheduler.wake(), logger);
+  return { expiration, scheduler, resumes, creations, comparison };
 }
 
-function composeReconciler(config: Limited, registry: Registry, onChange: () => void, logger: Logger) {
+function composeMachineComparison(config: Limited, registry: Registry, onChange: () => void, logger: Logger) {
   const list = openListHook(config);
   if (list === null) return null;
   const { listInterval, reconcileGrace, reconcile } = config;
   const times = { intervalMs: listInterval * 1000, graceMs: reconcileGrace * 1000 };
-  return new Reconciler({ registry, list, ...times, removes: reconcile === 'remove', onChange, logger });
+  return new MachineComparison({ registry, list, ...times, removes: reconcile === 'remove', onChange, logger });
 }
 
 function composePlatform(

@@ -1,5 +1,5 @@
 import { Counter, Gauge, Registry as Page } from 'prom-client';
-import type { Reconciler } from './expiry/reconciler.ts';
+import type { MachineComparison } from './expiry/machine-comparison.ts';
 import type { ExpiryTally } from './expiry/tally.ts';
 import type { Exchanges } from './proxy/exchanges.ts';
 import type { Registry } from './registry/registry.ts';
@@ -14,7 +14,7 @@ export interface GatewayTelemetry {
   readonly times: RequestTimes;
   readonly expiry: ExpiryTally;
   /** It is null without a list hook. */
-  readonly reconciler: Reconciler | null;
+  readonly comparison: MachineComparison | null;
 }
 
 type Values = Readonly<Record<string, number>>;
@@ -28,7 +28,7 @@ export async function renderGatewayMetrics(
   gauge(page, 'envd_gateway_sandboxes', 'Sandboxes in the registry.', 'phase', phases);
   addRequests(page, telemetry);
   addExpiries(page, telemetry.expiry);
-  if (telemetry.reconciler) addReconciler(page, telemetry.reconciler);
+  if (telemetry.comparison) addMachineComparison(page, telemetry.comparison);
   gauge(page, 'process_resident_memory_bytes', 'Resident memory of the gateway.', null, {
     all: process.memoryUsage.rss(),
   });
@@ -70,7 +70,7 @@ function addExpiries(page: Page, { outcomes, others, failures, hooks }: ExpiryTa
   });
 }
 
-function addReconciler(page: Page, { counts, tally }: Reconciler): void {
+function addMachineComparison(page: Page, { counts, tally }: MachineComparison): void {
   const { compared, failed, removed } = tally;
   gauge(page, 'envd_gateway_differences', 'Machines without records, and the reverse.', 'difference', counts);
   const results = { compared, failed };

@@ -10,7 +10,7 @@ import { idsOf, passOnIds } from '../../base/http/call-ids.ts';
 import type { InFlight } from '../access/in-flight.ts';
 import type { Caller, Keys } from '../access/keys.ts';
 import type { Rate } from '../access/rates.ts';
-import type { Reconciler } from '../expiry/reconciler.ts';
+import type { MachineComparison } from '../expiry/machine-comparison.ts';
 import type { Outcome } from '../leases/sandbox.ts';
 import { OWN_HEADERS, retryAfterOf } from '../routes/answers.ts';
 import type { Drain } from '../routes/drain.ts';
@@ -48,7 +48,7 @@ export interface PlatformParts extends ViewParts, Pick<PreviewRouteParts, 'previ
   readonly onExpiry: Outcome;
   readonly metrics: SandboxMetrics;
   /** It is null without a list hook. */
-  readonly reconciler: Pick<Reconciler, 'differences'> | null;
+  readonly comparison: Pick<MachineComparison, 'differences'> | null;
   readonly logger: Logger;
 }
 
@@ -106,7 +106,7 @@ export function buildPlatform(parts: PlatformParts): FastifyInstance {
     scope.register((inner, _inherited, ready) => {
       inner.addHook('onRequest', async (request) => assertPlatform(request));
       metricsRoute(inner, metrics);
-      differencesRoute(inner, parts.reconciler);
+      differencesRoute(inner, parts.comparison);
       ready();
     });
     done();

@@ -1,7 +1,7 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../base/errors.ts';
 import { trafficTokenFor } from '../access/previews.ts';
-import type { Reconciler } from '../expiry/reconciler.ts';
+import type { MachineComparison } from '../expiry/machine-comparison.ts';
 import type { Outcome } from '../leases/sandbox.ts';
 import type { Drain } from '../routes/drain.ts';
 import type { CreateRoutes } from './create-routes.ts';
@@ -180,10 +180,10 @@ export function metricsRoute(app: FastifyInstance, metrics: SandboxMetrics): voi
 /** Adds the operation that returns how the machines and the registry differ. */
 export function differencesRoute(
   app: FastifyInstance,
-  reconciler: Pick<Reconciler, 'differences'> | null,
+  comparison: Pick<MachineComparison, 'differences'> | null,
 ): void {
   app.get('/gateway/differences', async () => {
-    if (reconciler) return reconciler.differences;
+    if (comparison) return comparison.differences;
     const message = 'this gateway has no --list-hook, so it does not know which machines exist';
     throw new EnvdError('unimplemented', message);
   });

@@ -9,7 +9,7 @@ import type { Registry } from '../registry/registry.ts';
 /** So many ids are looked up at a time, so that requests are served meanwhile. */
 const LOOKED_UP = 64;
 
-export interface ReconcilerParts {
+export interface MachineComparisonParts {
   readonly registry: Registry;
   /** Returns the ids of the sandboxes whose machines exist. Throws when the list is not complete. */
   readonly list: (signal: AbortSignal) => Promise<ReadonlySet<string>>;
@@ -40,16 +40,16 @@ interface Found {
  * Compares the machines that exist with the registry, again and again. A difference is told when it is found in two
  * comparisons, because a machine may appear or disappear during one.
  */
-export class Reconciler {
+export class MachineComparison {
   readonly tally = { compared: 0, failed: 0, removed: 0 };
-  readonly #parts: ReconcilerParts;
+  readonly #parts: MachineComparisonParts;
   readonly #stop = new AbortController();
   #found: ReadonlyMap<string, Found> = new Map();
   #told = new Set<string>();
   #comparedAt: number | null = null;
   #loop: Promise<void> = Promise.resolve();
 
-  constructor(parts: ReconcilerParts) {
+  constructor(parts: MachineComparisonParts) {
     this.#parts = parts;
   }
 
