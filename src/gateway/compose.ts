@@ -13,8 +13,8 @@ import { Operations } from './api/operations.ts';
 import type { GatewayConfig } from './config/config.ts';
 import { Activity } from './expiry/activity.ts';
 import { Expiration } from './expiry/expiration.ts';
-import { MachineMaker } from './expiry/machine-maker.ts';
 import { MachineComparison } from './expiry/machine-comparison.ts';
+import { MachineMaker } from './expiry/machine-maker.ts';
 import { Resumes } from './expiry/resumes.ts';
 import { Scheduler } from './expiry/scheduler.ts';
 import type { Sandbox } from './leases/sandbox.ts';
@@ -198,7 +198,14 @@ function composeMachineComparison(config: Limited, registry: Registry, onChange:
   if (list === null) return null;
   const { listInterval, reconcileGrace, reconcile } = config;
   const times = { intervalMs: listInterval * 1000, graceMs: reconcileGrace * 1000 };
-  return new MachineComparison({ registry, list, ...times, removes: reconcile === 'remove', onChange, logger });
+  return new MachineComparison({
+    registry,
+    list,
+    ...times,
+    removes: reconcile === 'remove',
+    onChange,
+    logger,
+  });
 }
 
 function composePlatform(

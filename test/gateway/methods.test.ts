@@ -153,7 +153,9 @@ print(json.dumps({"names": names, "results": {name: result(call) for name, call 
 test('the methods of the published Python client', { timeout: 120_000 }, async () => {
   needs('the published Python client');
   const env = { E2B_API_KEY: API_KEY, E2B_API_URL: gateway.url, E2B_SANDBOX_URL: gateway.url };
-  const { stdout } = await promisify(execFile)('python3', ['-c', PYTHON], { env: { ...process.env, ...env } });
+  const { stdout } = await promisify(execFile)('python3', ['-c', PYTHON], {
+    env: { ...process.env, ...env },
+  });
   const { names, results } = JSON.parse(stdout) as { names: string[]; results: Record<string, string> };
   expect(Object.keys(results).toSorted()).toEqual(names.toSorted());
   expect(results).toEqual(documented(2));
