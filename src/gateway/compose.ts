@@ -221,8 +221,8 @@ function composePlatform(
     if (phase === 'expiring' && deadline > Date.now()) expiration.cancelCollapse(id);
     scheduler.wake();
   };
-  const { defaultTimeout, idleTimeout, onExpiry, domain, createOptions, hook, killHook, hookTimeout } =
-    config;
+  const { defaultTimeout, idleTimeout, hook, killHook, hookTimeout } = config;
+  const { onExpiry, domain, createOptions, templateFile } = config;
   const hooks = { pause: hook !== null, kill: killHook !== null, timeout: hookTimeout };
   const parts = { registry, addresses, resumes: given.resumes, hooks, defaultTimeout, idleTimeout };
   const operations = new Operations({ ...parts, onChange, onRemoved: onGone });
@@ -231,6 +231,7 @@ function composePlatform(
     operations,
     defaultTimeout,
     createOptions,
+    templateFile,
     keys,
     onExpiry,
     domain,

@@ -29,6 +29,7 @@ import {
   sandboxRoutes,
   timeRoutes,
 } from './routes.ts';
+import { templateRoutes } from './templates.ts';
 import { type ViewParts, Views } from './views.ts';
 
 export interface PlatformParts extends ViewParts, Pick<PreviewRouteParts, 'previews' | 'forwarded'> {
@@ -38,6 +39,8 @@ export interface PlatformParts extends ViewParts, Pick<PreviewRouteParts, 'previ
   readonly defaultTimeout: number;
   /** The create hook provides these members of a creation. */
   readonly createOptions: readonly string[];
+  /** The path of the file with the templates, or null. */
+  readonly templateFile: string | null;
   readonly targets: TargetReader;
   readonly drain: Drain;
   readonly keys: Keys;
@@ -100,6 +103,7 @@ export function buildPlatform(parts: PlatformParts): FastifyInstance {
     timeRoutes(scope, operations, views);
     pauseRoutes(scope, operations, views);
     previewRoutes(scope, parts);
+    templateRoutes(scope, parts.templateFile);
     const creations = new CreateRoutes({ ...parts, views });
     creations.add(scope);
     registrationRoutes(scope, { operations, views, onExpiry, creations, authorize: assertPlatform });

@@ -20,6 +20,8 @@ export interface HookConfig extends ResumeLimits {
   readonly createHook: string | null;
   /** The create hook provides these options of a creation. Others are refused, because the hook would ignore them. */
   readonly createOptions: readonly string[];
+  /** The path of the file with the templates that the create hook knows, or null. */
+  readonly templateFile: string | null;
   /** This gateway creates at most this many sandboxes at the same time. */
   readonly maxCreates: number;
   /** This hook removes a sandbox that is deleted. If it is null, only the record is removed. */
@@ -52,6 +54,7 @@ export const OPTIONAL_HOOKS = {
   killHook: null,
   resumeHook: null,
   listHook: null,
+  templateFile: null,
   hookSecret: null,
 } as const;
 
@@ -98,6 +101,11 @@ export const HOOK_SETTINGS: readonly Setting[] = [
     ),
     defaultText: 'none',
   },
+  setting(
+    '--template-file <file>',
+    'templates that the create hook knows, an id and aliases in each line',
+    parsePath,
+  ),
   setting('--kill-hook <command|url>', 'removes the machine of a sandbox that is deleted', parseHook),
   setting('--resume-hook <command|url>', 'resumes a paused sandbox when a request needs it', parseHook),
   setting('--list-hook <command|url>', 'says which machines exist, one id in each line', parseHook),
