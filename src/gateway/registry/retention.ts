@@ -21,6 +21,8 @@ export class Retention implements Disposable {
   #evicted: number | null = null;
   /** Why the server may remove records; null if it keeps them. */
   #threat: string | null = null;
+  /** True if the last reply did not have the secret. */
+  #isInDoubt = false;
   /** Why records are lost; null if they are not. */
   #loss: string | null = null;
 
@@ -46,14 +48,30 @@ export class Retention implements Disposable {
     const [info, key] = await this.#link.run((client) =>
       Promise.all([client.info(), client.get(SHARED_KEY)]),
     );
+    // Only their order distinguishes replies, so a wrong one may belong to another command.
+    if (readInfo(info, 'redis_version') === '') this.#link.distrust();
     this.#threat = evictionFault(info);
     const evicted = Number(readInfo(info, 'evicted_keys'));
     // A server that has restarted counts from 0 again.
     this.#evicted = Math.min(this.#evicted ?? evicted, evicted);
+    if (evicted > this.#evicted) this.#lose(EVICTED);
+    if (this.#key === null || key === this.#key) this.#isInDoubt = false;
+    else this.#doubt();
+  }
+
+  /** The secret counts as lost when two connections in a row do not have it. */
+  #doubt(): void {
+    if (this.#isInDoubt) this.#lose(EMPTIED);
+    else {
+      this.#isInDoubt = true;
+      this.#link.distrust();
+    }
+  }
+
+  #lose(reason: string): void {
     if (this.#loss !== null) return;
-    if (this.#key !== null && key !== this.#key) this.#loss = EMPTIED;
-    else if (evicted > this.#evicted) this.#loss = EVICTED;
-    if (this.#loss !== null) this.#logger.error({ reason: this.#loss }, 'the registry has lost records');
+    this.#loss = reason;
+    this.#logger.error({ reason }, 'the registry has lost records');
   }
 
   [Symbol.dispose](): void {
