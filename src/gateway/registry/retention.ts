@@ -39,7 +39,7 @@ export class Retention implements Disposable {
 
   /** Throws `unavailable` when the server may remove records, or has lost some. */
   assertKept(): void {
-    const reason = this.#loss ?? this.#threat;
+    const reason = this.#loss ?? this.#threat ?? (this.#isInDoubt ? DOUBT : null);
     if (reason !== null) throw new EnvdError('unavailable', `the registry is not safe: ${reason}`);
   }
 
@@ -81,5 +81,6 @@ export class Retention implements Disposable {
 
 const ADVICE =
   'nothing is created until the gateways are started again, so first find out which machines have no record';
+const DOUBT = 'Redis has not shown the secret of the registry, and is asked again';
 const EMPTIED = `Redis was emptied or replaced by another one: ${ADVICE}`;
 const EVICTED = `Redis has removed keys because its memory was full: ${ADVICE}`;
