@@ -32,7 +32,7 @@ beforeAll(async () => {
   gateway = await startGateway({
     args: [
       ...['hook', 'create-hook', 'kill-hook', 'resume-hook'].map((name) => `--${name}=${hook}`),
-      ...['--header-prefix=E2b', `--key-file=${keys}`],
+      ...['--header-prefix=E2b', `--key-file=${keys}`, '--create-options=allow_internet_access,network'],
     ],
   });
 });

@@ -227,7 +227,8 @@ export class Operations {
     if (sandbox.phase === 'paused' && !resumed) {
       throw new EnvdError('conflict', `sandbox '${id}' is paused: the platform must resume it first`);
     }
-    if (resumed) await resumes.run(sandbox, new AbortController().signal);
+    // A time to live of 0 means that the client has asked for none.
+    if (resumed) await resumes.run(sandbox, new AbortController().signal, seconds || undefined);
     return { sandbox: await this.extend(caller, id, seconds), resumed };
   }
 

@@ -1,6 +1,5 @@
 import { INTERFACE_VERSION } from '../../base/program/version.ts';
-import { DAEMON_PORT, type Description, OUTCOMES, type Outcome } from '../leases/sandbox.ts';
-import { SANDBOX_ID } from '../routes/target.ts';
+import { DAEMON_PORT, type Description, OUTCOMES, type Outcome, SANDBOX_ID } from '../leases/sandbox.ts';
 
 /** The largest signed 32-bit integer. */
 const LARGEST = 2 ** 31 - 1;
@@ -141,4 +140,12 @@ export const pauseSchema = {
   properties: { memory: { type: ['boolean', 'null'] } },
 } as const;
 
-export const connectSchema = { type: ['object', 'null'], properties: { timeout } } as const;
+export interface ConnectBody {
+  readonly timeout?: number;
+  readonly memory?: boolean | null;
+}
+
+export const connectSchema = {
+  type: ['object', 'null'],
+  properties: { timeout, memory: { type: ['boolean', 'null'] } },
+} as const;

@@ -205,7 +205,7 @@ function limited(refusal: TooMany | null): Refusal | null {
 }
 
 function unknown(id: string): Refusal {
-  return refusalOf('unknown', 502, `sandbox '${id}' is not known`);
+  return refusalOf('unknown', 502, `sandbox '${id}' was not found`);
 }
 
 function describeLoop(id: string): string {
@@ -214,5 +214,5 @@ function describeLoop(id: string): string {
 
 function describeAbsence({ id, phase }: Sandbox): string {
   if (phase === 'creating') return `sandbox '${id}' is still being created`;
-  return phase === 'paused' ? `sandbox '${id}' is paused` : `sandbox '${id}' has expired`;
+  return phase === 'paused' ? `sandbox '${id}' is paused` : `sandbox '${id}' was not found: it has expired`;
 }

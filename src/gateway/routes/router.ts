@@ -177,9 +177,11 @@ export class Router {
     const message = invalid
       ? `the response of sandbox '${id}' on port ${port} is invalid: ${reason}`
       : `sandbox '${id}' cannot be reached on port ${port}: ${reason}`;
+    const isClosed = reason === 'ECONNREFUSED';
+    const closed = { message: `sandbox '${id}' cannot be reached: port is not open: ${port}`, port };
     const event = invalid ? 'a sandbox sent an invalid response' : 'a sandbox cannot be reached';
     this.#parts.logger.info({ sandboxID: id, port, reason }, event);
-    this.#refuse(downstream, 'failed', { code: 502, message }, id);
+    this.#refuse(downstream, 'failed', { code: 502, message, ...(isClosed && closed) }, id);
   }
 
   #refuse(downstream: Downstream, result: Result, told: RefusalAnswer, sandboxID?: string): void {

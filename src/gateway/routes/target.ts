@@ -1,10 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { EnvdError } from '../../base/errors.ts';
-import { DAEMON_PORT } from '../leases/sandbox.ts';
+import { DAEMON_PORT, SANDBOX_ID } from '../leases/sandbox.ts';
 import { readName } from './names.ts';
-
-/** An id has only characters that need no quoting in a URL, a header or a file name. */
-export const SANDBOX_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
 
 /** An error quotes so much of the value of a header, in characters. */
 const QUOTED = 64;
