@@ -135,7 +135,8 @@ const known = [...Object.keys(IMAGES), 'envctl'];
 for (const name of wanted.length === 0 ? known : wanted) {
   const image = IMAGES[name];
   if (image) await build(image);
-  else if (name === 'envctl') await buildEnvctl(ROOT, join(out, `dist-envctl${target.suffix}`), target, description(name));
+  else if (name === 'envctl')
+    await buildEnvctl(ROOT, join(out, `dist-envctl${target.suffix}`), target, description(name));
   else if (name === 'console') await buildPage(ROOT, join(ROOT, 'node_modules/.cache/console'));
   else throw new Error(`there is no image '${name}', only ${known.join(', ')}`);
 }

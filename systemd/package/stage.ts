@@ -18,13 +18,20 @@ export function stagePackage(packaged: Packaged, dist: string, root: string, for
   const { name, service, files } = packaged;
   const home = join(root, 'usr/lib', name);
   cpSync(dist, home, { recursive: true, verbatimSymlinks: true });
-  for (const moved of [...SHARED.map((directory) => `share/${directory}`), 'systemd', 'install', 'LICENSE', 'LICENSES'])
+  for (const moved of [
+    ...SHARED.map((directory) => `share/${directory}`),
+    'systemd',
+    'install',
+    'LICENSE',
+    'LICENSES',
+  ])
     rmSync(join(home, moved), { recursive: true, force: true });
   mkdirSync(join(root, 'usr/bin'), { recursive: true });
   symlinkSync(`../lib/${name}/bin/${name}`, join(root, 'usr/bin', name));
   for (const [source, destination] of files)
     putFile(join(root, destination), readFileSync(join(dist, source)));
-  for (const directory of SHARED) stageShared(join(dist, 'share'), directory, join(root, 'usr/share'), format);
+  for (const directory of SHARED)
+    stageShared(join(dist, 'share'), directory, join(root, 'usr/share'), format);
   if (service === null) return;
   const unit = readFileSync(join(dist, `systemd/${name}.service`), 'utf8');
   putFile(join(root, `usr/lib/systemd/system/${name}.service`), unit.replaceAll('/opt/', '/usr/lib/'));

@@ -35,7 +35,7 @@ test('all artefacts are made, and named by version and architecture', () => {
   expect(readdirSync(artefacts).sort()).toEqual(
     [
       ...['SHA256SUMS', `envd-${version}-linux-${arch}.cdx.json`, `envd-${version}-linux-${arch}.oci.tar`],
-      ...['envd', 'envd-gateway'].flatMap((name) => [
+      ...['envctl', 'envd', 'envd-gateway'].flatMap((name) => [
         `${name}-${version}-linux-${arch}.tar.zst`,
         `${name}_${version}-1_${debian}.deb`,
         `${name}-${version}-1.${rpm}.rpm`,

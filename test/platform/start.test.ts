@@ -28,7 +28,8 @@ function programs(left: readonly string[], instead: Readonly<Record<string, stri
   }
   for (const directory of ['/usr/bin', '/usr/sbin'])
     for (const name of readdirSync(directory))
-      if (!left.includes(name) && !existsSync(join(bin, name))) symlinkSync(join(directory, name), join(bin, name));
+      if (!left.includes(name) && !existsSync(join(bin, name)))
+        symlinkSync(join(directory, name), join(bin, name));
   return bin;
 }
 
@@ -85,10 +86,18 @@ test('a connection that is made while a platform starts is served when it has st
   const [start, directory] = [join(scratch(), 'start'), scratch()];
   const [port, path] = [await freePort(), process.env.PATH];
   process.env.PATH = programs([]);
-  onTestFinished(() => void (process.env.PATH = path));
+  onTestFinished(() => {
+    process.env.PATH = path;
+  });
   const starting = startTestPlatform(undefined, {
     ...{ port, directory },
-    gateway: ['sh', '-c', `until [ -e '${start}' ]; do sleep 0.05; done; exec "$@"`, 'sh', ...gatewayCommand()],
+    gateway: [
+      'sh',
+      '-c',
+      `until [ -e '${start}' ]; do sleep 0.05; done; exec "$@"`,
+      'sh',
+      ...gatewayCommand(),
+    ],
   });
   // The gateway has been started when its log is there, and it does not serve before the test lets it.
   await until('it starts', () => existsSync(join(directory, String(port), 'gateway.log')));

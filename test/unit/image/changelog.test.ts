@@ -1,7 +1,8 @@
 import { expect, test } from 'vitest';
 import { sectionOf, withRelease } from '../../../systemd/package/changelog.ts';
 
-const LOG = '# Changelog\n\n## [Unreleased]\n\n### Added\n\n- A thing.\n\n## [0.1.0] - 2026-01-01\n\n- The first.\n';
+const LOG =
+  '# Changelog\n\n## [Unreleased]\n\n### Added\n\n- A thing.\n\n## [0.1.0] - 2026-01-01\n\n- The first.\n';
 
 test('what is unreleased becomes that of a version', () => {
   const released = withRelease(LOG, '0.2.0', '2026-02-03');
