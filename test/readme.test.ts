@@ -12,13 +12,14 @@ const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const START = 'npm start';
 /** What the others end with, and what they print. */
 const PRINTED: Readonly<Record<string, readonly [exitCode: string, output: RegExp]>> = {
-  'curl -i localhost:49983/health': ['0', /^HTTP\/1\.1 204 No Content\r$/m],
-  'node_modules/.bin/buf curl --schema proto -d \'{"process":{"cmd":"uname"}}\' http://localhost:49983/process.Process/Start':
-    ['0', /"stdout": "TGludXgK".*"status": "exit status 0"/s],
+  'curl localhost:49983/exec -d \'{"cmd":"uname","args":["-sm"]}\'': [
+    '0',
+    /"exitCode":0,.*"stdout":"Linux (x86_64|aarch64)\\n"/,
+  ],
   'npm start -- --help': ['0', /^ +--port .*ENVD_PORT/m],
 };
 const NOT_RUN: Readonly<Record<string, string>> = {
-  'npm test': 'it runs this test',
+  'npm run envctl -- console': 'it runs until it is ended; test/cli/console/ starts the same',
   'npm run demo': 'test/daemon/project/demo.test.ts runs its program',
 };
 const SCRIPT = `ip link set lo up && { ${START} >/dev/null 2>&1 & } && until curl -sf localhost:49983/health; do sleep 0.1; done

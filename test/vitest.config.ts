@@ -7,7 +7,7 @@ import { NotRunReporter } from './support/machine/not-run.ts';
 process.env.NODE_COMPILE_CACHE ??= fileURLToPath(new URL('../node_modules/.cache/test', import.meta.url));
 
 /**
- * Files that take more than some ten seconds of CPU, or half a minute: `npm run test:long` runs these, `npm test` all others.
+ * Files that take more than some ten seconds of CPU, or half a minute: `npm test -- --long` runs these, `npm test` all others.
  */
 const LONG = [
   'test/attack/console/scripts.test.ts',

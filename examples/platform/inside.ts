@@ -10,6 +10,7 @@ import { SandboxCgroup } from './cgroup.ts';
 import { NETWORK } from './network.ts';
 import type { Start } from './platform.ts';
 import { type Settings, writeSettings } from './settings.ts';
+import { messageOf } from './tools.ts';
 
 /*
  * The part of the platform that is in its namespaces. It starts the gateway, and carries connections to it from the socket that main.ts
@@ -22,7 +23,7 @@ const HOOK_TIMEOUT_S = 300;
 /** How much of the gateway's log is shown when it cannot start, in characters. */
 const SHOWN = 2000;
 
-async function serve({ settings, ...start }: Start, server: Server): Promise<void> {
+async function serve({ settings, ...start }: Start): Promise<void> {
   SandboxCgroup.makeParent(settings.cgroup);
   writeSettings(settings);
   await backendOf(settings).prepare((text) => tell({ say: text }));
@@ -38,7 +39,7 @@ async function serve({ settings, ...start }: Start, server: Server): Promise<voi
   if (stopping.signal.aborted) gateway.kill('SIGTERM');
   const isReady = await Promise.race([ended.then(() => false), untilReady()]);
   if (isReady) {
-    server.on('connection', relay);
+    serving.resolve();
     tell({ isLimited: SandboxCgroup.isLimited(settings.cgroup) });
     await ended;
   } else process.stderr.write(readFileSync(log, 'utf8').slice(-SHOWN));
@@ -78,15 +79,24 @@ async function untilReady(): Promise<true> {
   return true;
 }
 
-function relay(client: Socket): void {
+/** Connections wait until the gateway serves; they end with this process if it never does. */
+async function relay(client: Socket): Promise<void> {
+  // Nobody else listens for errors of a client that waits.
+  client.on('error', () => {});
+  await serving.promise;
   const gateway = connect({ host: '127.0.0.1', port: GATEWAY_PORT, allowHalfOpen: true });
   // Either side may close or fail at any time, which ends both.
   pipeline(client, gateway, client, () => {});
 }
 
 const stopping = new AbortController();
+const serving = Promise.withResolvers<void>();
 process.once('disconnect', () => stopping.abort());
 process.once('message', (start, server) => {
   process.on('message', (message) => message === 'stop' && stopping.abort());
-  void serve(start as Start, server as Server);
+  (server as Server).on('connection', (client) => void relay(client));
+  serve(start as Start).catch((error: unknown) => {
+    process.stderr.write(`platform: ${messageOf(error)}\n`);
+    process.exit(1);
+  });
 });

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { GATEWAY_ADDRESS } from './network.ts';
 import { buildRoot } from './root.ts';
 import type { Settings } from './settings.ts';
-import { removeTree, run } from './tools.ts';
+import { messageOf, removeTree, run } from './tools.ts';
 
 /**
  * The first process in the namespaces. The gateway, the hooks, the sandboxes, their mounts and their links are in them, too, so the
@@ -86,10 +86,20 @@ export class Platform implements AsyncDisposable {
   static async start(options: PlatformOptions): Promise<Platform> {
     if (process.geteuid?.() !== 0)
       throw new Error('it makes containers and networks, so it must run as root');
-    const { backend, accelerator, key, daemon, memory, gateway, flags, domain, say } = options;
+    // To build an image takes minutes, which are lost if the port is taken.
+    if (options.port !== 0) (await listen(options)).close();
     const image = await buildImage(options);
-    const server = createServer();
-    await once(server.listen({ host: options.host, port: options.port }), 'listening');
+    const server = await listen(options);
+    try {
+      return await Platform.#startAt(server, image, options);
+    } finally {
+      // The other process listens on.
+      server.close();
+    }
+  }
+
+  static async #startAt(server: Server, image: string, options: PlatformOptions): Promise<Platform> {
+    const { backend, accelerator, key, daemon, memory, gateway, flags, domain, say } = options;
     const { port } = server.address() as AddressInfo;
     // The port is taken, so no other platform uses these.
     const directory = join(options.directory, String(port));
@@ -107,12 +117,17 @@ export class Platform implements AsyncDisposable {
       domain,
     };
     const inside = spawnInside();
-    inside.once('exit', () => removeRemains(directory, cgroup));
-    inside.send(start, server);
-    const isLimited = await untilReady(inside, say);
+    inside.once('exit', () => {
+      try {
+        removeRemains(directory, cgroup);
+      } catch (error) {
+        say(`cannot remove what is left in '${directory}': ${messageOf(error)}`);
+      }
+    });
     const url = urlOf(server);
-    server.close();
-    if (isLimited === null) throw new Error('it has ended before it was ready');
+    // From here on it alone takes connections. If it has ended already, its end is told, and not that it gets nothing.
+    inside.send(start, server, () => server.close());
+    const isLimited = await untilReady(inside, say);
     return new Platform({ url, key: start.key, directory }, inside, isLimited);
   }
 
@@ -130,10 +145,20 @@ interface Told {
   readonly isLimited?: boolean;
 }
 
-/** Returns whether sandboxes are limited; null: it has ended. */
-async function untilReady(inside: ChildProcess, say: (text: string) => void): Promise<boolean | null> {
-  const { promise, resolve } = Promise.withResolvers<boolean | null>();
-  inside.once('exit', () => resolve(null));
+/** Listens, and refuses connections until another process takes them. */
+async function listen({ host, port }: PlatformOptions): Promise<Server> {
+  const server = createServer((early) => early.destroy());
+  await once(server.listen({ host, port }), 'listening');
+  return server;
+}
+
+/** Returns whether sandboxes are limited. Throws if it ends before it is ready; then it has said why. */
+async function untilReady(inside: ChildProcess, say: (text: string) => void): Promise<boolean> {
+  const { promise, resolve, reject } = Promise.withResolvers<boolean>();
+  inside.once('error', reject);
+  inside.once('exit', (code, signal) =>
+    reject(new Error(`it has ended before it was ready, with ${signal ?? `the exit code ${code}`}`)),
+  );
   inside.on('message', (told: Told) => {
     if (told.say !== undefined) say(told.say);
     if (told.isLimited !== undefined) resolve(told.isLimited);
@@ -165,8 +190,8 @@ function spawnInside(): ChildProcess {
 
 /** Removes what a platform leaves behind when all of its processes have ended. */
 function removeRemains(directory: string, cgroup: string): void {
-  run('unshare', ['--mount', 'sh', '-ec', REMOVE_CGROUPS, cgroup]);
   removeTree(directory);
+  run('unshare', ['--mount', 'sh', '-ec', REMOVE_CGROUPS, cgroup]);
 }
 
 /** The cgroup of the platform that has this port. */

@@ -4,21 +4,25 @@ import { setTimeout as delay } from 'node:timers/promises';
 
 const POLL_MS = 5;
 
-/** Runs a program; returns what it has printed. Throws with its errors when it fails. */
+/** Runs a program; returns what it has printed. Throws with its complaints when it fails, or when it is not installed. */
 export function run(program: string, args: readonly string[], input?: string): string {
   const stdin = input === undefined ? 'ignore' : 'pipe';
-  return execFileSync(program, args, {
-    encoding: 'utf8',
-    stdio: [stdin, 'pipe', 'pipe'],
-    ...(input !== undefined && { input }),
-  });
+  try {
+    return execFileSync(program, args, {
+      encoding: 'utf8',
+      stdio: [stdin, 'pipe', 'pipe'],
+      ...(input !== undefined && { input }),
+    });
+  } catch (error) {
+    const { code, stderr } = error as { readonly code?: string; readonly stderr?: string };
+    if (code === 'ENOENT') throw new Error(`'${program}' is not installed`, { cause: error });
+    throw new Error(`'${program}' failed: ${stderr?.trim() || messageOf(error)}`, { cause: error });
+  }
 }
 
-/** What to tell of an error: of a program that failed, what it has complained about. */
+/** What to tell of an error. */
 export function messageOf(error: unknown): string {
-  if (!(error instanceof Error)) return String(error);
-  const complaint = 'stderr' in error ? String(error.stderr).trim() : '';
-  return complaint === '' ? error.message : `${error.message}: ${complaint}`;
+  return error instanceof Error ? error.message : String(error);
 }
 
 /** The end of a file, which may be of any size. */

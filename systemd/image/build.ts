@@ -1,4 +1,3 @@
-import { execFileSync } from 'node:child_process';
 import { chmodSync, cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -8,14 +7,14 @@ import { asFunction, bundle } from './bundle.ts';
 import { type FirstRun, writeCodeCache } from './code-cache.ts';
 import { buildPage } from './console.ts';
 import { buildEnvctl } from './envctl.ts';
-import { type Library, LOADER, librariesOf, licencesOfLibraries } from './libraries.ts';
 import { licencesOf } from './licences.ts';
 import { pagesOf } from './pages.ts';
+import { putRuntime, type Target } from './runtime.ts';
 
 /*
  * Builds the daemon in dist/, the gateway in dist-gateway/ and the command line in dist-envctl/ (envctl.ts), or only those that
- * arguments name. `console` builds the page of the console for a clone, which dist-envctl/ has anyway. With --arch=arm64 on an x86-64 machine (`npm run build:arm64`), builds dist-arm64/ and dist-gateway-arm64/ from the
- * native code that .ci/arm64 has built. Each directory of the first two is
+ * arguments name. `console` builds the page of the console for a clone, which dist-envctl/ has anyway. With --arch=arm64 on an x86-64
+ * machine, builds dist-arm64/, dist-gateway-arm64/ and dist-envctl-arm64/ from the native code that .ci/arm64 has built. Each directory is
  * self-contained: it has the program in one file, the code that V8 compiles for it, the pinned Node under the program's name, the
  * licenses of its parts, manual pages, completions for shells, and for the daemon the addon, where the program looks for it, with the
  * dynamic loader and the libraries of this machine's Debian. The directories are in the root of the sources, or in the one that
@@ -32,21 +31,6 @@ const { values, positionals: wanted } = parseArgs({
 });
 const target = targetOf(values.arch);
 const out = resolve(values.out);
-
-interface Target {
-  /** The directory of compiled native code. */
-  readonly root: string;
-  /** The directory of the target's Node. */
-  readonly node: string;
-  /** The program that strips symbols. */
-  readonly strip: string;
-  /** The compiler, which knows where libraries are. */
-  readonly compiler: string;
-  /** The names of built directories end with this. */
-  readonly suffix: string;
-  /** The environment in which programs of the target run on this machine. */
-  readonly env: Readonly<Record<string, string>>;
-}
 
 /** Returns the target for an architecture. Throws when neither this machine nor .ci/arm64 builds for it. */
 function targetOf(arch: string): Target {
@@ -149,7 +133,8 @@ const known = [...Object.keys(IMAGES), 'envctl'];
 for (const name of wanted.length === 0 ? known : wanted) {
   const image = IMAGES[name];
   if (image) await build(image);
-  else if (name === 'envctl') await buildEnvctl(ROOT, out, description(name));
+  else if (name === 'envctl')
+    await buildEnvctl(ROOT, join(out, `dist-envctl${target.suffix}`), target, description(name));
   else if (name === 'console') await buildPage(ROOT, join(ROOT, 'node_modules/.cache/console'));
   else throw new Error(`there is no image '${name}', only ${known.join(', ')}`);
 }
@@ -167,18 +152,13 @@ async function build(image: Image): Promise<void> {
   await add(program, asFunction, `lib/${name}.js`);
   for (const [entry, destination] of others) await add(entry, String, destination);
   put(join(dist, 'package.json'), description(name));
-  const node = join(target.node, 'bin/node');
-  const linked = [node, ...binaries.map(([source]) => join(target.root, source))];
-  const libraries: Library[] = hasLibraries ? librariesOf(linked, target.compiler) : [];
-  put(join(dist, 'LICENSES'), licencesOf(packages, licencesOfLibraries(libraries)));
+  const compiled = binaries.map(([source]) => join(target.root, source));
+  const libraries = putRuntime(join(dist, 'lib'), name, target, { binaries: compiled, hasLibraries });
+  put(join(dist, 'LICENSES'), licencesOf(packages, libraries));
   for (const [source, destination] of [...copies, ['LICENSE', 'LICENSE'] as const])
     copy(join(ROOT, source), join(dist, destination));
   for (const [destination, text] of pagesOf(name)) put(join(dist, destination), text);
   for (const [source, destination] of binaries) copy(join(target.root, source), join(dist, destination));
-  for (const { source, name: file } of libraries) copy(source, join(dist, 'lib', file));
-  if (hasLibraries) chmodSync(join(dist, 'lib', LOADER), 0o755);
-  // The symbols would be a quarter of the size of Node.
-  execFileSync(target.strip, ['-o', join(dist, 'lib', name), node]);
   for (const program of readdirSync(join(dist, 'bin'))) chmodSync(join(dist, 'bin', program), 0o755);
   const scratch = join(dist, 'run');
   const run = firstRun(scratch);

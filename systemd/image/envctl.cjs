@@ -1,12 +1,9 @@
 'use strict';
-// Says which Node is needed before the program is read, whose syntax an older one does not know.
-const NEEDED = 24;
-if (Number.parseInt(process.versions.node, 10) < NEEDED) {
-  process.stderr.write(
-    `envctl: needs Node ${NEEDED} or newer, this is ${process.version}: set ENVCTL_NODE to one\n`,
-  );
-  process.exit(120);
-}
-// V8's code of the program is kept in the user's cache: the next start takes half the time.
-require('node:module').enableCompileCache();
+const { homedir } = require('node:os');
+const { join } = require('node:path');
+// V8's code of the program is kept in the user's cache: the next start takes half the time. The directory that Node would take by
+// itself is one of all users.
+// biome-ignore lint/style/noProcessEnv: the program, which reads all other variables, is not loaded yet.
+const cache = process.env.XDG_CACHE_HOME || join(homedir(), '.cache');
+require('node:module').enableCompileCache(join(cache, 'envctl'));
 require('./program.cjs');

@@ -1,12 +1,18 @@
 #!/bin/sh
-# Starts envctl with the Node of this machine, or with the one that ENVCTL_NODE names, from any directory.
+# Starts envctl with the Node and the libraries that it was built with, from any directory.
 set -eu
 self=$0
 [ ! -L "$self" ] || self=$(command -p readlink -f -- "$self")
 lib=$(cd -P -- "${self%/*}/../lib" && pwd)
-node=${ENVCTL_NODE:-node}
-command -v "$node" >/dev/null || {
-  echo "envctl: '$node' is not there: install Node 24 or newer, or set ENVCTL_NODE to one" >&2
-  exit 120
-}
-exec "$node" "$lib/envctl.cjs" "$@"
+# What it says of itself was written when it was built: these answers take no time, also where a shell asks at each of its starts.
+said=
+case $* in
+  --version | -V) said=version ;;
+  --help | -h) said=help ;;
+  man) said=man ;;
+  'completion bash' | 'completion zsh' | 'completion fish') said=$2 ;;
+esac
+[ -z "$said" ] || exec cat "$lib/said/$said"
+# What is preloaded here is linked with the C library of this machine, which is another one.
+unset LD_PRELOAD LD_AUDIT
+exec "$lib/ld.so" --inhibit-cache --library-path "$lib" "$lib/envctl" "$lib/envctl.cjs" "$@"

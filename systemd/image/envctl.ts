@@ -4,6 +4,7 @@ import { dirname, join } from 'node:path';
 import { bundle } from './bundle.ts';
 import { buildPage } from './console.ts';
 import { licencesOf } from './licences.ts';
+import { putRuntime, type Target } from './runtime.ts';
 
 /** What envctl prints of itself, and where shells and man look for it. */
 const PRINTED = {
@@ -13,19 +14,33 @@ const PRINTED = {
   'share/fish/vendor_completions.d/envctl.fish': ['completion', 'fish'],
 } as const;
 
+/** What envctl.sh prints without loading the program. */
+const SAID = {
+  'lib/said/version': ['--version'],
+  'lib/said/help': ['--help'],
+  'lib/said/man': ['man'],
+  'lib/said/bash': ['completion', 'bash'],
+  'lib/said/zsh': ['completion', 'zsh'],
+  'lib/said/fish': ['completion', 'fish'],
+} as const;
+
 /**
- * Builds dist-envctl/: the program in one file, the page of its console, its manual and completions. Unlike the daemon and the gateway it has no Node of its
- * own: it runs on the machines of people, which have one, and so it is a hundredth of their size and the same for all processors.
- * `root`: of the sources; `out`: where the directory is made; `description`: the text of its package.json.
+ * Builds the directory `dist`: the program in one file, the pinned Node with its libraries, so that it runs on any machine of its
+ * processor, the page of its console, its manual and completions. `root`: of the sources; `description`: the text of its package.json.
  */
-export async function buildEnvctl(root: string, out: string, description: string): Promise<void> {
-  const dist = join(out, 'dist-envctl');
+export async function buildEnvctl(
+  root: string,
+  dist: string,
+  target: Target,
+  description: string,
+): Promise<void> {
   rmSync(dist, { recursive: true, force: true });
   const { code, packages } = await bundle(join(root, 'src/cli/main.ts'));
   put(join(dist, 'lib/program.cjs'), code);
   put(join(dist, 'package.json'), description);
   const ofPage = await buildPage(root, join(dist, 'share/console'));
-  put(join(dist, 'LICENSES'), licencesOf([...packages, ...ofPage]));
+  const libraries = putRuntime(join(dist, 'lib'), 'envctl', target, { hasLibraries: true });
+  put(join(dist, 'LICENSES'), licencesOf([...packages, ...ofPage, target.node], libraries));
   for (const [source, destination] of [
     ['systemd/image/envctl.cjs', 'lib/envctl.cjs'],
     ['systemd/image/envctl.sh', 'bin/envctl'],
@@ -36,8 +51,9 @@ export async function buildEnvctl(root: string, out: string, description: string
   }
   chmodSync(join(dist, 'bin/envctl'), 0o755);
   const program = join(dist, 'lib/program.cjs');
-  for (const [file, args] of Object.entries(PRINTED))
-    put(join(dist, file), execFileSync(process.execPath, [program, ...args], { encoding: 'utf8', env: {} }));
+  const print = (args: readonly string[]) =>
+    execFileSync(process.execPath, [program, ...args], { encoding: 'utf8', env: {} });
+  for (const [file, args] of Object.entries({ ...PRINTED, ...SAID })) put(join(dist, file), print(args));
 }
 
 function put(path: string, text: string): void {

@@ -3,7 +3,7 @@ import { lstatSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import type { Packaged } from './programs.ts';
+import { type Packaged, renewalOf } from './programs.ts';
 import type { Release } from './release.ts';
 import { compressed, settingsOf, stagePackage } from './stage.ts';
 import { runTool } from './tool.ts';
@@ -58,7 +58,7 @@ function stageDocuments(
 }
 
 function stageControl({ names }: Release, packaged: Packaged, version: string, root: string): void {
-  const { name, config, debianDepends, summary, description, isEnabled, renew } = packaged;
+  const { name, service, relations, summary, description } = packaged;
   const control = join(root, 'DEBIAN');
   const installed = filesBelow(root);
   const sums = installed.filter((file) => !file.startsWith('etc/')).flatMap((file) => sumOf(root, file));
@@ -70,7 +70,7 @@ function stageControl({ names }: Release, packaged: Packaged, version: string, r
     `Architecture: ${names.debian}`,
     `Maintainer: ${MAINTAINER}`,
     `Installed-Size: ${size}`,
-    ...(debianDepends === null ? ['Suggests: nfs-common'] : [`Depends: ${debianDepends}`]),
+    ...relations,
     'Section: admin',
     'Priority: optional',
     `Description: ${summary}`,
@@ -78,14 +78,15 @@ function stageControl({ names }: Release, packaged: Packaged, version: string, r
   ];
   putFile(join(control, 'control'), `${fields.join('\n')}\n`);
   putFile(join(control, 'md5sums'), sums.join(''));
-  putFile(join(control, 'conffiles'), `/etc/${config}\n`);
+  if (service === null) return;
+  putFile(join(control, 'conffiles'), `/etc/${service.config}\n`);
   for (const script of ['postinst', 'prerm', 'postrm'])
     putFile(
       join(control, script),
       template(script)
         .replaceAll('@NAME@', name)
-        .replaceAll('@ENABLED@', isEnabled ? 'yes' : 'no')
-        .replaceAll('@RENEW@', renew),
+        .replaceAll('@ENABLED@', service.isEnabled ? 'yes' : 'no')
+        .replaceAll('@RENEW@', () => renewalOf(name, service)),
       0o755,
     );
 }

@@ -1,4 +1,4 @@
-import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -15,7 +15,7 @@ import { runTool } from './tool.ts';
 import { normalizeTree } from './tree.ts';
 
 /*
- * Builds the daemon and the gateway, and makes the artefacts of a release in dist-packages/, or in the directory that --out=DIRECTORY
+ * Builds the programs, and makes the artefacts of a release in dist-packages/, or in the directory that --out=DIRECTORY
  * names: archives for any guest, packages for Debian and for distributions with RPM, the image of a container, a bill of materials, and
  * checksums, which --key=FILE signs. Two runs at the same commit make the same bytes; SOURCE_DATE_EPOCH replaces the commit's time.
  * --from=DIRECTORY packages what was built there, and --fast compresses little. docs/packages.md has the artefacts.
@@ -47,27 +47,35 @@ const work = mkdtempSync(join(tmpdir(), 'envd-package-'));
 try {
   const built = values.from === undefined ? build(work) : resolve(values.from);
   for (const packaged of PACKAGED) {
-    const dist = directoryOf(built, packaged.name);
+    say(`packing ${packaged.name}`);
+    const dist = directoryOf(built, packaged.directory);
     normalizeTree(dist, epoch);
     makeArchive(release, packaged.name, dist);
     makeDeb(release, packaged, dist);
     makeRpm(release, packaged, dist);
   }
-  const daemon = directoryOf(built, 'envd');
+  say('making the image of a container, the bill of materials and the checksums');
+  const daemon = directoryOf(built, 'dist');
   makeImage(release, daemon);
   makeSbom(release, ROOT, readFileSync(join(daemon, 'LICENSES'), 'utf8'));
   writeSums(release.out, version, values.key);
+  for (const name of readdirSync(release.out).sort())
+    say(`${join(release.out, name)}: ${statSync(join(release.out, name)).size} bytes`);
 } finally {
   rmSync(work, { recursive: true, force: true });
 }
 
 function build(out: string): string {
-  runTool(process.execPath, [BUILD, 'daemon', 'gateway', `--arch=${arch}`, `--out=${out}`]);
+  say('building the programs');
+  runTool(process.execPath, [BUILD, `--arch=${arch}`, `--out=${out}`]);
   return out;
 }
 
+function say(text: string): void {
+  process.stderr.write(`package: ${text}\n`);
+}
+
 /** Where build.ts puts a program. */
-function directoryOf(built: string, name: string): string {
-  const suffix = arch === process.arch ? '' : `-${arch}`;
-  return join(built, name.replace('envd', 'dist') + suffix);
+function directoryOf(built: string, directory: string): string {
+  return join(built, directory + (arch === process.arch ? '' : `-${arch}`));
 }

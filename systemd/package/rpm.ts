@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { packageVersionOf } from './debian.ts';
-import type { Packaged } from './programs.ts';
+import { type Packaged, renewalOf, type Service } from './programs.ts';
 import type { Release } from './release.ts';
 import { settingsOf, stagePackage } from './stage.ts';
 import { runTool } from './tool.ts';
@@ -44,31 +44,36 @@ export function makeRpm(release: Release, packaged: Packaged, dist: string): voi
 }
 
 function specOf({ version }: Release, packaged: Packaged, staged: string): string {
-  const { name, summary, description, renew, debianDepends } = packaged;
+  const { name, summary, description, service, hasLibraries } = packaged;
   const words: Readonly<Record<string, string>> = {
     NAME: name,
     VERSION: packageVersionOf(version),
     SUMMARY: summary.replace(/^./, (letter) => letter.toUpperCase()),
     DESCRIPTION: description.join('\n'),
-    RENEW: renew,
+    SERVICE: service === null ? '0' : '1',
+    RENEW: service === null ? '' : renewalOf(name, service),
     // rpmbuild finds the libraries that programs are linked with.
-    REQUIRES: debianDepends === null ? 'no' : 'yes',
+    REQUIRES: hasLibraries ? 'no' : 'yes',
     STAGED: staged,
     FILES: filesOf(packaged, staged).join('\n'),
   };
   return readFileSync(SPEC, 'utf8').replace(/@([A-Z]+)@/g, (whole, word) => words[word] ?? whole);
 }
 
-function filesOf({ name, config }: Packaged, staged: string): string[] {
+function filesOf({ name, service }: Packaged, staged: string): string[] {
   const home = `/usr/lib/${name}`;
   const others = filesBelow(staged).map((file) => `/${file}`);
   const plain = others.filter((file) => !file.startsWith(`${home}/`) && !file.startsWith('/etc/'));
   return [
     home,
-    ...(dirname(config) === '.' ? [] : [`%dir /etc/${dirname(config)}`]),
-    `%config(noreplace) %attr(0600,root,root) /etc/${config}`,
+    ...(service === null ? [] : settingsFilesOf(service)),
     ...plain.map((file) => `${kindOf(file)}${file}`),
   ];
+}
+
+function settingsFilesOf({ config }: Service): string[] {
+  const file = `%config(noreplace) %attr(0600,root,root) /etc/${config}`;
+  return dirname(config) === '.' ? [file] : [`%dir /etc/${dirname(config)}`, file];
 }
 
 function kindOf(file: string): string {

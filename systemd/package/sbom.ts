@@ -2,61 +2,108 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Release } from './release.ts';
-import { runTool } from './tool.ts';
 import { putFile } from './tree.ts';
 
-/** A component of CycloneDX, https://cyclonedx.org/docs/1.5/json/; only what is read or written here. */
+/** A component of CycloneDX, https://cyclonedx.org/docs/1.5/json/; only what is written here. */
 interface Component {
-  readonly 'bom-ref'?: string;
-  readonly type?: string;
+  readonly 'bom-ref': string;
+  readonly type: string;
   readonly name: string;
   readonly version: string;
-  readonly purl?: string;
+  readonly purl: string;
   readonly cpe?: string;
+  readonly hashes?: readonly object[];
+  readonly licenses?: readonly object[];
   readonly components?: readonly Component[];
 }
 
-interface Bill {
-  readonly metadata: { readonly component: Component };
-  readonly components: readonly Component[];
-  readonly dependencies: readonly { readonly ref: string; readonly dependsOn?: readonly string[] }[];
+/** What a component needs, in CycloneDX. */
+interface Dependency {
+  readonly ref: string;
+  readonly dependsOn: readonly string[];
+}
+
+/** A package in `packages` of package-lock.json, https://docs.npmjs.com/cli/v11/configuring-npm/package-lock-json. */
+interface Locked {
+  readonly version: string;
+  /** Whether only the development needs it. */
+  readonly dev?: boolean;
+  readonly license?: string;
+  readonly integrity?: string;
+  readonly dependencies?: Readonly<Record<string, string>>;
+  readonly optionalDependencies?: Readonly<Record<string, string>>;
 }
 
 /**
  * Writes the bill of materials of a release: the packages of the lock file, Node with the parts that it was built from, and the
- * libraries of Debian that the daemon brings. `licences` is the text of the daemon's LICENSES, which names the latter.
+ * libraries of Debian that the programs bring. `licences` is the text of the daemon's LICENSES, which names the latter.
  */
 export function makeSbom(release: Release, root: string, licences: string): void {
   const { version, arch, names, epoch, out } = release;
-  const bill = packagesOfLockFile(root);
-  // The lock file has Node for both architectures.
-  const isOther = (name: string) => name.startsWith('node-linux-') && name !== `node-linux-${arch}`;
-  const left = new Set(bill.components.filter(({ name }) => isOther(name)).map((each) => each['bom-ref']));
-  const kept = bill.components.filter((each) => !left.has(each['bom-ref']));
-  const added = [nodeOf(root), ...debianLibraries(licences, names.debian)];
+  const { lockfileVersion, packages } = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8'));
+  if (lockfileVersion !== 3)
+    throw new Error(`wanted a package-lock.json of version 3, found '${lockfileVersion}'`);
+  const { components, dependencies } = shipped(packages, arch);
+  const own: Locked = packages[''];
   const content = {
-    ...bill,
-    components: [...kept, ...added].sort((a, b) => compare(a['bom-ref'] ?? '', b['bom-ref'] ?? '')),
-    dependencies: bill.dependencies
-      .filter(({ ref }) => !left.has(ref))
-      .map(({ ref, dependsOn = [] }) => ({ ref, dependsOn: dependsOn.filter((on) => !left.has(on)).sort() }))
-      .sort((a, b) => compare(a.ref, b.ref)),
+    $schema: 'http://cyclonedx.org/schema/bom-1.5.schema.json',
+    bomFormat: 'CycloneDX',
+    specVersion: '1.5',
+    version: 1,
     metadata: {
-      ...bill.metadata,
       timestamp: new Date(epoch * 1000).toISOString(),
-      // npm takes the name of the directory.
-      component: { ...bill.metadata.component, name: 'envd' },
+      component: { ...componentOf('node_modules/envd', own), type: 'application' },
     },
-    serialNumber: undefined,
+    components: sorted([...components, nodeOf(root), ...debianLibraries(licences, names.debian)], 'bom-ref'),
+    dependencies: sorted(dependencies, 'ref'),
   };
   const serialNumber = `urn:uuid:${uuidOf(JSON.stringify(content))}`;
   const file = join(out, `envd-${version}-linux-${arch}.cdx.json`);
   putFile(file, `${JSON.stringify({ ...content, serialNumber }, null, 2)}\n`);
 }
 
-function packagesOfLockFile(root: string): Bill {
-  const options = ['--sbom-format=cyclonedx', '--package-lock-only', '--omit=dev', '--sbom-type=application'];
-  return JSON.parse(runTool('npm', ['sbom', ...options], { cwd: root })) as Bill;
+/** Returns the packages of the lock file that are not for the development alone, by their names and versions. */
+function shipped(
+  packages: Readonly<Record<string, Locked>>,
+  arch: string,
+): { components: Component[]; dependencies: Dependency[] } {
+  // The lock file has Node for both architectures.
+  const isOther = (path: string) => path.includes('/node-linux-') && !path.endsWith(`/node-linux-${arch}`);
+  const all = Object.entries(packages).filter(([path, { dev }]) => !dev && !isOther(path));
+  const kept = new Map(all.map(([path, locked]) => [path, componentOf(path || 'node_modules/envd', locked)]));
+  // The same version of a package may be in several places.
+  const components = new Map<string, Component>();
+  const dependencies = new Map<string, Dependency>();
+  for (const [path, locked] of all) {
+    const component = kept.get(path);
+    if (component === undefined) continue;
+    const needed = Object.keys({ ...locked.dependencies, ...locked.optionalDependencies });
+    const refs = needed.flatMap((name) => placed(kept, path, name)?.['bom-ref'] ?? []);
+    const ref = component['bom-ref'];
+    if (path !== '') components.set(ref, component);
+    dependencies.set(ref, { ref, dependsOn: [...new Set(refs)].sort() });
+  }
+  return { components: [...components.values()], dependencies: [...dependencies.values()] };
+}
+
+/** Returns the package that Node finds by a name from the place of another one, if it is kept. */
+function placed(kept: ReadonlyMap<string, Component>, from: string, name: string): Component | undefined {
+  const found = kept.get(join(from, 'node_modules', name));
+  if (found !== undefined || from === '') return found;
+  return placed(kept, from.slice(0, Math.max(from.lastIndexOf('/node_modules/'), 0)), name);
+}
+
+function componentOf(path: string, { version, license, integrity }: Locked): Component {
+  const name = path.replace(/^.*node_modules\//, '');
+  // An identifier of SPDX, or an expression of several.
+  const licences = license?.includes(' ') ? { expression: license } : { license: { id: license } };
+  const [, digest = ''] = /^sha512-(.*)$/.exec(integrity ?? '') ?? [];
+  return {
+    ...{ 'bom-ref': `${name}@${version}`, type: 'library', name, version },
+    purl: `pkg:npm/${name.replace('@', '%40')}@${version}`,
+    ...(license && { licenses: [licences] }),
+    ...(digest && { hashes: [{ alg: 'SHA-512', content: Buffer.from(digest, 'base64').toString('hex') }] }),
+  };
 }
 
 /** Node is no package of npm for those who look for its weaknesses, and neither are its parts. */
@@ -98,6 +145,10 @@ function uuidOf(text: string): string {
   return hash.toString('hex', 0, 16).replace(/^(.{8})(.{4})(.{4})(.{4})/, '$1-$2-$3-$4-');
 }
 
-function compare(a: string, b: string): number {
-  return a < b ? -1 : Number(a > b);
+/** Returns objects in the order of a member, by code units: that of a locale would depend on the machine. */
+function sorted<Key extends string, Item extends Readonly<Record<Key, string>>>(
+  items: readonly Item[],
+  key: Key,
+): Item[] {
+  return items.toSorted((a, b) => (a[key] < b[key] ? -1 : Number(a[key] > b[key])));
 }

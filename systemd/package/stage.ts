@@ -5,6 +5,8 @@ import { gzipSync } from 'node:zlib';
 import type { Packaged } from './programs.ts';
 import { filesBelow, putFile } from './tree.ts';
 
+/** What the system looks for in /usr/share. The rest of share/, such as the page of a console, is the program's own. */
+const SHARED = ['man', 'bash-completion', 'zsh', 'fish'];
 /** Where the completions of zsh are, by the policy of each kind of distribution. */
 const ZSH = { deb: 'vendor-completions', rpm: 'site-functions' } as const;
 
@@ -13,30 +15,38 @@ const ZSH = { deb: 'vendor-completions', rpm: 'site-functions' } as const;
  * the system looks for elsewhere.
  */
 export function stagePackage(packaged: Packaged, dist: string, root: string, format: 'deb' | 'rpm'): void {
-  const { name, config, files } = packaged;
+  const { name, service, files } = packaged;
   const home = join(root, 'usr/lib', name);
   cpSync(dist, home, { recursive: true, verbatimSymlinks: true });
-  for (const moved of ['share', 'systemd', 'install', 'LICENSE', 'LICENSES'])
+  for (const moved of [
+    ...SHARED.map((directory) => `share/${directory}`),
+    'systemd',
+    'install',
+    'LICENSE',
+    'LICENSES',
+  ])
     rmSync(join(home, moved), { recursive: true, force: true });
   mkdirSync(join(root, 'usr/bin'), { recursive: true });
   symlinkSync(`../lib/${name}/bin/${name}`, join(root, 'usr/bin', name));
-  const unit = readFileSync(join(dist, `systemd/${name}.service`), 'utf8');
-  putFile(join(root, `usr/lib/systemd/system/${name}.service`), unit.replaceAll('/opt/', '/usr/lib/'));
   for (const [source, destination] of files)
     putFile(join(root, destination), readFileSync(join(dist, source)));
-  stageShared(join(dist, 'share'), join(root, 'usr/share'), format);
-  const settings = fileURLToPath(new URL(`config/${basename(config)}`, import.meta.url));
-  putFile(settingsOf(packaged, root), readFileSync(settings));
+  for (const directory of SHARED)
+    stageShared(join(dist, 'share'), directory, join(root, 'usr/share'), format);
+  if (service === null) return;
+  const unit = readFileSync(join(dist, `systemd/${name}.service`), 'utf8');
+  putFile(join(root, `usr/lib/systemd/system/${name}.service`), unit.replaceAll('/opt/', '/usr/lib/'));
+  const settings = fileURLToPath(new URL(`config/${basename(service.config)}`, import.meta.url));
+  putFile(join(root, 'etc', service.config), readFileSync(settings));
 }
 
-/** Where the variables of the unit are below `root`. The file may contain keys. */
-export function settingsOf({ config }: Packaged, root: string): string {
-  return join(root, 'etc', config);
+/** Returns where the variables of the unit are below `root`, if it has any. The file may contain keys. */
+export function settingsOf({ service }: Packaged, root: string): string | undefined {
+  return service === null ? undefined : join(root, 'etc', service.config);
 }
 
 /** Manual pages are compressed, because both kinds of distribution ask for that. */
-function stageShared(from: string, to: string, format: 'deb' | 'rpm'): void {
-  for (const file of filesBelow(from)) {
+function stageShared(from: string, directory: string, to: string, format: 'deb' | 'rpm'): void {
+  for (const file of filesBelow(join(from, directory)).map((below) => join(directory, below))) {
     const content = readFileSync(join(from, file));
     if (file.startsWith('man/')) putFile(join(to, `${file}.gz`), compressed(content));
     else if (file.startsWith('zsh/'))

@@ -23,7 +23,9 @@ export function runTool(tool: string, args: readonly string[], { cwd, env = {} }
   } catch (error) {
     const { code, stdout = '', stderr = '' } = error as { code?: string; stdout?: string; stderr?: string };
     if (code === 'ENOENT')
-      throw new Error(`'${tool}' is missing: apt-get install ${PACKAGE_OF[tool] ?? tool}`, { cause: error });
+      throw new Error(`'${tool}' is missing: apt-get update && apt-get install ${PACKAGE_OF[tool] ?? tool}`, {
+        cause: error,
+      });
     throw new Error(`'${tool} ${args.join(' ')}' failed: ${stdout}${stderr}`, { cause: error });
   }
 }

@@ -19,6 +19,7 @@ describe.each(RUN_IN_ORDER.map((documents) => ({ documents })))('$documents', ({
       const { language, code, output } = blocks[index] ?? { language: '', code: '', output: '' };
       const { stdout, stderr, exitCode } = outcomes[index] ?? { stdout: '', stderr: '', exitCode: null };
       if (language === 'html') needs('chromium');
+      if (language === 'py') needs('the published Python client');
       if (/^e2b /m.test(code)) needs('the published command-line client');
       // Chromium complains about a machine without a desktop.
       expect({ exitCode, stderr: language === 'html' ? '' : stderr }).toEqual({ exitCode: 0, stderr: '' });

@@ -1,5 +1,5 @@
 /**
- * Records a minute with envctl against a real daemon, as docs/recording.svg. `npm run recording` gives it mounts of its own, in which the
+ * Records a minute with envctl against a real daemon, as docs/recording.svg. `npm run demo -- --recording` gives it mounts of its own, in which the
  * home of root is empty.
  */
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';

@@ -22,6 +22,7 @@ import { artefact, makePackagesElsewhere } from '../support/package/made.ts';
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const CHECK = commandsOf('docs/packages.md', 'minisign -V -p envd.pub -m SHA256SUMS');
 const UNPACK = commandsOf('docs/packages.md', 'tar -C "$ROOT/opt" --zstd -xf "$ARCHIVE"');
+const UNPACK_ENVCTL = commandsOf('docs/packages.md', 'mkdir -p ~/.local/opt');
 
 const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
 const artefacts = inject('artefacts');
@@ -35,7 +36,7 @@ test('all artefacts are made, and named by version and architecture', () => {
   expect(readdirSync(artefacts).sort()).toEqual(
     [
       ...['SHA256SUMS', `envd-${version}-linux-${arch}.cdx.json`, `envd-${version}-linux-${arch}.oci.tar`],
-      ...['envd', 'envd-gateway'].flatMap((name) => [
+      ...['envctl', 'envd', 'envd-gateway'].flatMap((name) => [
         `${name}-${version}-linux-${arch}.tar.zst`,
         `${name}_${version}-1_${debian}.deb`,
         `${name}-${version}-1.${rpm}.rpm`,
@@ -104,6 +105,13 @@ test('the archive is unpacked and installed by the commands of the document', ()
   expect(new Set(owners)).toEqual(new Set([0]));
 });
 
+test('envctl is unpacked by the commands of the document, and runs', () => {
+  const env = { ...process.env, HOME: scratch() };
+  const commands = UNPACK_ENVCTL.replaceAll('x64', process.arch);
+  const { status, stdout } = spawnSync('sh', ['-ec', commands], { env, cwd: artefacts, encoding: 'utf8' });
+  expect([status, stdout]).toEqual([0, `${version}\n`]);
+});
+
 test('the bill of materials has the packages, Node with its parts, and the libraries of Debian', () => {
   const bill = JSON.parse(read(artefacts, `envd-${version}-linux-${process.arch}.cdx.json`).toString());
   expect(bill).toMatchObject({ bomFormat: 'CycloneDX', specVersion: expect.stringMatching(/^1\.\d$/) });
@@ -112,7 +120,10 @@ test('the bill of materials has the packages, Node with its parts, and the libra
   );
   const names = bill.components.map(({ name }: { name: string }) => name);
   expect(names).toEqual(
-    expect.arrayContaining(['fastify', 'node', `node-linux-${process.arch}`, 'libc6', 'libstdc++6']),
+    expect.arrayContaining([
+      ...['fastify', '@bufbuild/protobuf', 'node', `node-linux-${process.arch}`],
+      ...['libc6', 'libstdc++6'],
+    ]),
   );
   expect(names.filter((name: string) => /^(vitest|node-linux-)/.test(name))).toEqual([
     `node-linux-${process.arch}`,

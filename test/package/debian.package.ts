@@ -11,21 +11,25 @@ import { freePort } from '../support/servers/free-port.ts';
 
 /* The packages of Debian in fresh roots that systemd boots: install, run, upgrade, remove, purge. */
 
-/** A package with the same files, and another revision. */
-function nextRevision(deb: string): string {
+/** All that the packages need beside Debian's minimum: an init, and what the gateway depends on. */
+const MINIMUM = ['libatomic1', 'libstdc++6', 'systemd-sysv'];
+
+/** A package with another revision, and with the same files unless `change` changes them below its argument. */
+function revised(deb: string, revision: number, change: (root: string) => void = () => {}): string {
   const work = mkdtempSync(join(tmpdir(), 'envd-next-'));
   onTestFinished(() => rmSync(work, { recursive: true, force: true }));
   execFileSync('dpkg-deb', ['--raw-extract', deb, join(work, 'root')]);
   const control = join(work, 'root/DEBIAN/control');
-  writeFileSync(control, readFileSync(control, 'utf8').replace(/^(Version: .*-)1$/m, '$12'));
-  const next = join(work, basename(deb).replace('-1_', '-2_'));
+  writeFileSync(control, readFileSync(control, 'utf8').replace(/^(Version: .*-)1$/m, `$1${revision}`));
+  change(join(work, 'root'));
+  const next = join(work, basename(deb).replace('-1_', `-${revision}_`));
   execFileSync('dpkg-deb', ['--root-owner-group', '-Znone', '--build', join(work, 'root'), next]);
   return next;
 }
 
 async function booted(suite: Suite): Promise<System> {
   needs('root', 'mounts', 'mmdebstrap', 'systemd-nspawn');
-  const system = System.create(suite);
+  const system = System.create(suite, [], MINIMUM);
   onTestFinished(() => system[Symbol.asyncDispose]());
   await system.boot();
   return system;
@@ -38,6 +42,24 @@ const left = (system: System, name: string) =>
   );
 
 describe.each(SUITES)('on Debian %s', (suite) => {
+  test('envctl is installed, answers without Node and loads its program, and is purged', () => {
+    needs('root', 'mounts', 'mmdebstrap');
+    const system = System.create(suite, [], MINIMUM);
+    onTestFinished(() => system[Symbol.asyncDispose]());
+    system.run(`dpkg -i ${system.put(artefact(inject('artefacts'), /^envctl_.*\.deb$/))}`);
+    expect(system.run('envctl --version')).toMatch(/^\d+\.\d+\.\d+\n$/);
+    expect(system.run('envctl completion bash')).toBe(
+      system.run('cat /usr/share/bash-completion/completions/envctl'),
+    );
+    expect(system.tried('HOME=/root envctl --url http://127.0.0.1:1 ps')).toMatchObject({
+      status: 121,
+      stderr: expect.stringContaining('nothing listens there'),
+    });
+    expect(system.run('find /usr/lib/envctl/share/console -name index.html')).not.toBe('');
+    system.run('dpkg -P envctl');
+    expect(left(system, 'envctl')).toBe('');
+  });
+
   test('the daemon is installed, runs, is upgraded beside its processes, removed and purged', async () => {
     const deb = artefact(inject('artefacts'), /^envd_.*\.deb$/);
     const system = await booted(suite);
@@ -56,16 +78,31 @@ describe.each(SUITES)('on Debian %s', (suite) => {
     const started = await daemon.startedAt();
 
     const main = system.run('systemctl show -P MainPID envd');
-    system.run(`dpkg -i ${system.put(nextRevision(deb))}`);
+    const broken = revised(deb, 2, (root) =>
+      writeFileSync(join(root, 'usr/lib/envd/bin/envd'), '#!/bin/sh\nexit 1\n'),
+    );
+    const { status, stderr } = system.tried(`dpkg -i ${system.put(broken)}`);
+    expect(status).not.toBe(0);
+    expect(stderr).toMatch(
+      /^envd: the new version is installed, but the earlier one still runs.*\nenvd: 'journalctl -u envd' says why/m,
+    );
+    expect(system.run('journalctl -u envd')).toContain('cannot upgrade');
+    expect(await daemon.startedAt()).toBe(started);
+
+    system.run(`dpkg -i ${system.put(revised(deb, 3))}`);
     await daemon.untilReplaced(started);
     expect(system.run('systemctl show -P MainPID envd')).toBe(main);
     expect(await daemon.tags()).toEqual(['sleeper']);
+    const updated = await daemon.startedAt();
+    system.run(`kill -KILL ${main}`);
+    await daemon.untilReplaced(updated);
+    expect(await daemon.tags()).toEqual(['sleeper']);
     expect(system.run('cat /etc/envd/envd.env')).toContain(own);
-    expect(system.run('dpkg -s envd')).toMatch(/^Version: .*-2$/m);
+    expect(system.run('dpkg -s envd')).toMatch(/^Version: .*-3$/m);
 
     system.run('dpkg -r envd');
     expect(system.tried('systemctl is-active envd').stdout).not.toBe('active\n');
-    expect(system.tried('pgrep -x sleep').status).toBe(1);
+    expect(system.tried('grep -lx sleep /proc/[0-9]*/comm').stdout).toBe('');
     expect(system.run('cat /etc/envd/envd.env')).toContain(own);
     expect(system.run('ls /usr/lib').split('\n')).not.toContain('envd');
     system.run('dpkg -P envd');
@@ -85,7 +122,7 @@ describe.each(SUITES)('on Debian %s', (suite) => {
     const gateway = new Remote(port);
     await gateway.untilStatus('/gateway/health', 204);
     const main = system.run('systemctl show -P MainPID envd-gateway');
-    system.run(`dpkg -i ${system.put(nextRevision(deb))}`);
+    system.run(`dpkg -i ${system.put(revised(deb, 2))}`);
     await expect.poll(() => system.run('systemctl show -P MainPID envd-gateway')).not.toBe(main);
     await gateway.untilStatus('/gateway/health', 204);
     expect(system.run('cat /etc/envd-gateway.env')).toContain(own);

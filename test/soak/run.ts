@@ -1,4 +1,6 @@
+import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { buildImage } from '../support/guest/image.ts';
 import { reasonNotToRun } from '../support/guest/tools.ts';
@@ -16,9 +18,10 @@ sampled, and fitted to a line. Exit code 1: an invariant is broken, or something
   --every SECONDS   from sample to sample (default: 60)
   --warm-up MINUTES what is sampled before does not count (default: a quarter of the time)
   --report FILE     a report in JSON
-  --guest           the daemons of the image, in a guest each, below systemd, without the attackers (npm run soak:guest)
+  --guest           the daemons of the image, in a guest each, below systemd, without the attackers (npm run soak -- --guest)
 `;
 
+const PACKAGES = fileURLToPath(new URL('../../.ci/packages', import.meta.url));
 const NEEDS = ['root', 'cgroup v2', 'python3', 'bindfs', 'fuse'] as const;
 
 interface Settings {
@@ -42,6 +45,8 @@ async function main(): Promise<number> {
     return 2;
   }
   const { guest, report, ...options } = settings;
+  // What is still missing then is told below.
+  if (guest) spawnSync('sh', [PACKAGES, 'guest'], { stdio: 'inherit' });
   const reason = guest ? reasonNotToRun() : NEEDS.map(reasonAgainst).find((one) => one !== null);
   if (reason) {
     process.stderr.write(`soak: it cannot run here: ${reason}\n`);

@@ -10,7 +10,7 @@ import { extend, pause, register, removeSandbox, setTimeToLive } from '../leases
 import type { Position, Registry } from '../registry/registry.ts';
 import { HealthCheck } from './health.ts';
 import type { ListPage } from './lists.ts';
-import { assertMetadataFits, assertRemovableBy, isOpenTo, metadataBytesOf } from './rules.ts';
+import { assertMetadataFits, assertRemovableBy, isOpenTo, metadataBytesOf, unknown } from './rules.ts';
 import { Shared } from './shared.ts';
 import { Turns } from './turns.ts';
 import { metricOf, type SandboxMetric } from './views.ts';
@@ -273,8 +273,4 @@ export class Operations {
 
 function isBeingThawed({ phase, claim }: Sandbox): boolean {
   return claim !== null && (phase === 'expiring' || phase === 'thawing');
-}
-
-function unknown(id: string): never {
-  throw new EnvdError('not_found', `sandbox '${id}' is not known`);
 }

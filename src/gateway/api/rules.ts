@@ -33,3 +33,8 @@ export function assertRemovableBy(caller: Caller | null, { id, isCreated }: Sand
   const message = `forbidden: the platform registered sandbox '${id}', so only a platform key may remove it`;
   throw new EnvdError('permission_denied', message);
 }
+
+/** Throws `not_found`, also for a record that the caller may not see. */
+export function unknown(id: string): never {
+  throw new EnvdError('not_found', `sandbox '${id}' is not known`);
+}

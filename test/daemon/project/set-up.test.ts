@@ -145,12 +145,12 @@ test('missing packages that may not be installed are reported with the command t
     status: 1,
     stderr:
       'setup: programs are missing, and nothing was installed (ENVD_NO_APT is set); as root on Debian: ' +
-      'apt-get install --no-install-recommends build-essential python3\n',
+      'apt-get update && apt-get install --no-install-recommends build-essential python3\n',
   });
   const tests = packages(['test'], { env });
   expect(tests.status).toBe(2);
   expect(tests.stderr).toBe(
     'setup: programs are missing, and nothing was installed (ENVD_NO_APT is set); as root on Debian: ' +
-      `apt-get install --no-install-recommends ${missingForTests().join(' ')}\n`,
+      `apt-get update && apt-get install --no-install-recommends ${missingForTests().join(' ')}\n`,
   );
 });

@@ -34,7 +34,7 @@ export interface Outcome {
 }
 
 /** Languages of blocks that are commands or programs; `console`: each of them is run by a test of its own. */
-const LANGUAGES = ['sh', 'js', 'html', 'console'];
+const LANGUAGES = ['sh', 'js', 'py', 'html', 'console'];
 
 /**
  * All blocks of a document, in order; the blocks without a language are no commands. Throws for a block that no test would

@@ -51,9 +51,9 @@ async function run(block: Block): Promise<Outcome> {
   if (language === 'html') return show(code);
   const beginning = block === definitions ? '' : definitions?.code;
   if (language === 'sh') return execute('bash', ['-c', `${beginning}\n${code}`]);
-  const file = join(here, 'block.mjs');
+  const file = join(here, language === 'py' ? 'block.py' : 'block.mjs');
   writeFileSync(file, code);
-  return execute(process.execPath, [file]);
+  return execute(language === 'py' ? 'python3' : process.execPath, [file]);
 }
 
 async function execute(command: string, args: readonly string[]): Promise<Outcome> {

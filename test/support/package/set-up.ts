@@ -13,10 +13,11 @@ declare module 'vitest' {
 
 const directory = mkdtempSync(join(tmpdir(), 'envd-artefacts-'));
 
-/** Makes the artefacts once for all test files. */
+/** Makes the artefacts once for all test files, unless ENVD_TEST_ARTEFACTS names a directory with them. */
 export function setup(project: TestProject): void {
-  makePackages(directory);
-  project.provide('artefacts', directory);
+  const { ENVD_TEST_ARTEFACTS: made } = process.env;
+  if (made === undefined) makePackages(directory);
+  project.provide('artefacts', made ?? directory);
 }
 
 export function teardown(): void {

@@ -28,7 +28,7 @@ function load(): Native {
     throw new EnvdError(
       'unavailable',
       'cannot load the native addon: install a C compiler, make and python3 ' +
-        `(Debian: apt-get install build-essential python3) and run 'npm run setup' (${messageOf(error)})`,
+        `(Debian: apt-get update && apt-get install build-essential python3) and run 'npm run setup' (${messageOf(error)})`,
       { cause: error },
     );
   }

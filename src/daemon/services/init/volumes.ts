@@ -131,7 +131,7 @@ export class Volumes {
     if (!this.#tools.helpers.some((helper) => existsSync(helper))) {
       throw new EnvdError(
         'failed_precondition',
-        "'mount.nfs' is not installed: install it (Debian: apt-get install nfs-common)",
+        "'mount.nfs' is not installed: install it (Debian: apt-get update && apt-get install nfs-common)",
       );
     }
     const mount = await this.#mountAt(path, nfsTarget);

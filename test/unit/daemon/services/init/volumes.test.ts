@@ -196,7 +196,8 @@ describe('a failed mount can be repeated', () => {
     const { mount } = setUp({ helpers: ['/nowhere/mount.nfs'] });
     await expect(mount({ x: 'host:/a' })).rejects.toMatchObject({
       kind: 'failed_precondition',
-      message: "'mount.nfs' is not installed: install it (Debian: apt-get install nfs-common)",
+      message:
+        "'mount.nfs' is not installed: install it (Debian: apt-get update && apt-get install nfs-common)",
     });
   });
 });

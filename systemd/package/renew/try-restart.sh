@@ -1,0 +1,1 @@
+systemctl --no-block try-restart "$unit" >/dev/null || true
