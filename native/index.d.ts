@@ -88,9 +88,8 @@ export function pipeReader(room: Buffer, onRead: (pipe: number, length: number) 
 
 /**
  * Calls a function that does one system call on a pipe or a terminal of the process in this cgroup, and returns its result. A process
- * can keep these locked for good: the kernel copies under the lock, and a page may never come (userfaultfd(2), FUSE). If the call has
- * waited for two seconds, a thread kills the cgroup. If that does not help, it kills the cgroup above, and then `user` and `ptys` beside
- * that, each after two seconds more.
+ * can keep these locked for good: the kernel copies under the lock, and a page may never come (userfaultfd(2), FUSE). When
+ * the calls for a cgroup have waited for two seconds in all, a thread kills the cgroup and writes a line to the log.
  */
 export function guarded<T>(cgroup: string, call: () => T): T;
 

@@ -15,7 +15,7 @@ const LONG = [
   'test/attack/extensions/*.test.ts',
   'test/attack/files/{archives,downloads,extensions,held-directories,hung-mounts}.test.ts',
   'test/attack/files/{strangers-exchanges,strangers-links,uploads}.test.ts',
-  'test/attack/gateway/{addresses,cache,endings,faults,fuzz,guest,limits,loops,nginx,nginx-cache,redis}.test.ts',
+  'test/attack/gateway/{addresses,cache,endings,faults,fuzz,guest,limits,loops,nginx,redis}.test.ts',
   'test/attack/processes/{crowds,long-arguments,stalled-readers,starts-stopped}.test.ts',
   'test/attack/watch/{memory,renames}.test.ts',
   'test/cli/console/*.test.ts',

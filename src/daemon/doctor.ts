@@ -8,6 +8,7 @@ import { findCgroupMount } from './linux/cgroups/cgroup-mounts.ts';
 import { Cgroup } from './linux/cgroups/cgroup2.ts';
 import { abilities, type CgroupAbilities } from './services/guest/abilities.ts';
 import { missingKernelOptions } from './services/guest/kernel-options.ts';
+import { lockSettings } from './services/guest/lock-settings.ts';
 import { judge } from './services/guest/verdict.ts';
 import { extensionObstacles } from './wiring/extensions.ts';
 import { forwardingObstacle } from './wiring/ports.ts';
@@ -33,7 +34,13 @@ export async function doctor(config: Config): Promise<void> {
   };
   const found = await abilities(sources, true);
   const verdict = judge(found, await missingKernelOptions());
-  const report = { version, interface: INTERFACE_VERSION, abilities: found, verdict };
+  const report = {
+    version,
+    interface: INTERFACE_VERSION,
+    abilities: found,
+    lockSettings: lockSettings(),
+    verdict,
+  };
   process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
   if (!verdict.readyForPause) process.exitCode = NOT_READY;
 }

@@ -3,6 +3,7 @@ import { createAttributes } from '../extensions/attributes/attributes.ts';
 import { createCopy } from '../extensions/copy/copy.ts';
 import { execExtension } from '../extensions/exec/exec.ts';
 import { NDJSON } from '../extensions/ndjson/ndjson.ts';
+import { PortWatch } from '../extensions/ports/port-watch.ts';
 import { portsExtension } from '../extensions/ports/ports.ts';
 import { createSearch } from '../extensions/search/search.ts';
 import { stopExtension } from '../extensions/stop/stop.ts';
@@ -56,7 +57,7 @@ export function createExtensions(
     usageExtension({ ...entries, processes }, places),
     stopExtension(processes),
     terminalExtension(processes, guest),
-    portsExtension(entries.users, ownPort, places),
+    portsExtension(new PortWatch(entries.users, entries.lanes), ownPort, places),
     createSearch({ ...services, streams }),
     createZip(services),
     createAttributes(services),
