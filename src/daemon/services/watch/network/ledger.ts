@@ -131,9 +131,9 @@ export class Ledger {
     if (movedFrom === null && now && this.#get(name)?.inode === now.inode) return;
     this.#takeOut(name);
     this.#tell('create', name, movedFrom);
-    const isMoved = this.#renamed !== null && this.#renamed.name === movedFrom;
-    this.#put(name, now ?? UNSEEN, isMoved ? this.#renamed.taken : []);
+    const renamed = this.#renamed;
     this.#renamed = null;
+    this.#put(name, now ?? UNSEEN, renamed?.name === movedFrom ? renamed.taken : []);
   }
 
   #left(type: 'remove' | 'rename', name: BytePath): void {
