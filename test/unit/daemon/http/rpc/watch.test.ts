@@ -51,20 +51,23 @@ async function serveEvents() {
 test.each([
   ['application/json', '{}', toJsonString],
   ['application/proto', '', toBinary],
-])('GetWatcherEvents in %s encodes each event once, and the next call gets what exceeds 4 MiB', async (type, body, encode) => {
-  const { url, parts, isClosed } = await serveEvents();
-  vi.mocked(toBinary).mockClear();
-  vi.mocked(toJsonString).mockClear();
-  const response = await fetch(url, { method: 'POST', headers: { 'content-type': type }, body });
-  const bytes = Buffer.from(await response.arrayBuffer());
-  const calls = [toBinary, toJsonString].map((each) => vi.mocked(each).mock.calls.length);
-  expect(calls).toEqual([toBinary, toJsonString].map((each) => (each === encode ? parts() : 0)));
-  const { events } =
-    encode === toBinary
-      ? fromBinary(GetWatcherEventsResponseSchema, bytes)
-      : fromJsonString(GetWatcherEventsResponseSchema, String(bytes));
-  expect(events.length).toBe(parts() * PART_EVENTS);
-  expect(bytes.length).toBeGreaterThan(4 * MIB);
-  expect(bytes.length).toBeLessThan(5 * MIB);
-  expect(isClosed()).toBe(true);
-});
+])(
+  'GetWatcherEvents in %s encodes each event once, and the next call gets what exceeds 4 MiB',
+  async (type, body, encode) => {
+    const { url, parts, isClosed } = await serveEvents();
+    vi.mocked(toBinary).mockClear();
+    vi.mocked(toJsonString).mockClear();
+    const response = await fetch(url, { method: 'POST', headers: { 'content-type': type }, body });
+    const bytes = Buffer.from(await response.arrayBuffer());
+    const calls = [toBinary, toJsonString].map((each) => vi.mocked(each).mock.calls.length);
+    expect(calls).toEqual([toBinary, toJsonString].map((each) => (each === encode ? parts() : 0)));
+    const { events } =
+      encode === toBinary
+        ? fromBinary(GetWatcherEventsResponseSchema, bytes)
+        : fromJsonString(GetWatcherEventsResponseSchema, String(bytes));
+    expect(events.length).toBe(parts() * PART_EVENTS);
+    expect(bytes.length).toBeGreaterThan(4 * MIB);
+    expect(bytes.length).toBeLessThan(5 * MIB);
+    expect(isClosed()).toBe(true);
+  },
+);
