@@ -4,7 +4,7 @@ import { messageOf } from '../../base/errors.ts';
 import type { Config } from '../config/config.ts';
 import { reseedRandom, WallClock } from '../linux/system/machine.ts';
 import type { Guest } from '../services/guest/guest.ts';
-import { SYSTEM_TRUST_STORE, trustVariables } from '../services/init/ca-bundle.ts';
+import { SYSTEM_TRUST_STORE } from '../services/init/ca-bundle.ts';
 import { Identity } from '../services/init/identity.ts';
 import { Init } from '../services/init/init.ts';
 import { readMetadata } from '../services/init/metadata.ts';
@@ -26,8 +26,6 @@ export function createInit(
   { freezer, filesystemFreezer }: Pause,
   logger: Logger,
 ): Init {
-  // The trust store has the certificates of the image, and those that an earlier daemon added.
-  guest.defaultVariables = trustVariables(SYSTEM_TRUST_STORE);
   const steps = initSteps({
     ...{ guest, volumes, metadata, freezer, filesystemFreezer },
     clock: new WallClock(),

@@ -12,7 +12,7 @@ import { get } from 'node:http';
 import { join } from 'node:path';
 import { Code, ConnectError, createClient } from '@connectrpc/connect';
 import { createConnectTransport } from '@connectrpc/connect-node';
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
 import { Filesystem } from '../../../src/gen/filesystem/filesystem_pb.js';
 import { exchanger, linkOfStranger, STRANGER } from '../../support/attackers/exchanger.ts';
 import { hang, mountFuse } from '../../support/machine/mounts.ts';
@@ -136,10 +136,11 @@ describe('an expression that takes forever', () => {
 });
 
 test('of a thousand searches at once four run, others wait, and the rest is refused', {
-  timeout: 120_000,
+  timeout: 180_000,
 }, async () => {
   writeFileSync(work('f'), `${'a'.repeat(60)}!`);
   const leaving = new AbortController();
+  onTestFinished(() => leaving.abort());
   const outcomes = new Map<string, number>();
   const search = async () => {
     const request = { path: work(), content: CATASTROPHE, regex: true };
@@ -150,7 +151,9 @@ test('of a thousand searches at once four run, others wait, and the rest is refu
     outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1);
   };
   const calls = Array.from({ length: 1000 }, search);
-  await until('refusals', () => (outcomes.get('ResourceExhausted') ?? 0) >= 1000 - 4 - 256);
+  const refused = () => outcomes.get('ResourceExhausted') ?? 0;
+  // On a busy machine a thousand connections take long.
+  await until('refusals', refused, (count) => count >= 1000 - 4 - 256, 100_000);
   expect(searches().length).toBeLessThanOrEqual(4);
   expect(await healthMs()).toBeLessThan(1000);
   leaving.abort();
@@ -162,6 +165,7 @@ test('of a thousand searches at once four run, others wait, and the rest is refu
 test('four searches that never end give way to a fifth one', { timeout: 60_000 }, async () => {
   writeFileSync(work('f'), `${'a'.repeat(60)}!`);
   const leaving = new AbortController();
+  onTestFinished(() => leaving.abort());
   const forever = async () => {
     const request = { path: work(), content: CATASTROPHE, regex: true };
     for await (const _ of root().find(request, { signal: leaving.signal, timeoutMs: 600_000 }));

@@ -3,6 +3,7 @@ import { connectTo, transcribe } from '../../support/clients/clients.ts';
 import { needs } from '../../support/machine/needs.ts';
 import { runs } from '../../support/machine/proc.ts';
 import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
+import { until } from '../../support/until.ts';
 
 /* POST /processes/{pid or tag}/stop: SIGTERM, SIGKILL after the grace, and an answer when nothing is left. */
 
@@ -23,6 +24,7 @@ async function stop(name: string | number, body: unknown = undefined) {
 async function running(
   script: string,
   tag?: string,
+  onOutput: (output: string) => void = () => {},
 ): Promise<{ pid: number; children: number[]; ended: Promise<unknown> }> {
   const { promise, resolve } = Promise.withResolvers<{ pid: number; children: number[] }>();
   let output = '';
@@ -30,6 +32,7 @@ async function running(
   const ended = transcribe(connectTo(daemon.url).process.start(request), (event, { pid }) => {
     if (event.case !== 'data') return;
     output += Buffer.from(event.value.output.value ?? []);
+    onOutput(output);
     if (output.includes('ready')) resolve({ pid, children: Array.from(output.matchAll(/\d+/g), Number) });
   });
   return { ...(await promise), ended };
@@ -101,23 +104,26 @@ test('it goes on when its client leaves', async () => {
 });
 
 test('many stops with a long grace whose clients have left hold up no other, and a shorter grace counts', async () => {
-  const stubborn = await running("trap '' TERM; echo ready; while :; do sleep 0.2; done");
-  const others = await Promise.all(
-    Array.from({ length: 70 }, () => running("trap '' TERM; echo ready; while :; do sleep 10; done")),
+  const asked = new Set<number>();
+  const all = await Promise.all(
+    Array.from({ length: 71 }, (_, index) =>
+      running("trap 'echo asked' TERM; echo ready; while :; do sleep 10; done", undefined, (output) => {
+        if (output.includes('asked')) asked.add(index);
+      }),
+    ),
   );
   const left = new AbortController();
-  const waiting = [stubborn, ...others].map(({ pid }) =>
-    fetch(`${daemon.url}/processes/${pid}/stop`, {
-      method: 'POST',
-      body: '{"graceMs":600000}',
-      signal: left.signal,
-    }),
-  );
-  // A later request of the same client arrives after these.
-  expect((await stop('no-such-tag')).status).toBe(404);
+  const waiting: Promise<unknown>[] = [];
+  // One by one, because only so many bodies may be received at a time.
+  for (const { pid } of all) {
+    const init = { method: 'POST', body: '{"graceMs":600000}', signal: left.signal };
+    waiting.push(fetch(`${daemon.url}/processes/${pid}/stop`, init));
+    await until('the stop has begun', () => asked.size === waiting.length);
+  }
   left.abort();
   expect((await Promise.allSettled(waiting)).every(({ status }) => status === 'rejected')).toBe(true);
-  const { status, body } = await stop(stubborn.pid, { graceMs: 100 });
+  const [first, ...others] = all;
+  const { status, body } = await stop(first?.pid ?? 0, { graceMs: 100 });
   expect([status, body]).toEqual([200, expect.objectContaining({ killed: true })]);
   const stopped = await Promise.all(others.map(({ pid }) => stop(pid, { graceMs: 0 })));
   expect(stopped.every((each) => each.status === 200)).toBe(true);

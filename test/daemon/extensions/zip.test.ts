@@ -101,7 +101,7 @@ test('HEAD, files, missing paths, other formats and a repeated parameter', async
 });
 
 test('more than 65,535 entries, and more than the memory allows, which are refused before the first byte', {
-  timeout: 240_000,
+  timeout: 480_000,
 }, async () => {
   const many = join(daemon.scratch, 'many');
   const plant = (directory: string, count: number) => {

@@ -35,12 +35,13 @@ export function initDependencies(own: Partial<InitDependencies> = {}): InitDepen
 }
 
 /** Applies a request of a caller who waits for as long as it takes, unless another one is given. */
-export function applyTo(
+export async function applyTo(
   init: Init,
   request: InitRequest,
   caller: WaitingCaller = new AbortController(),
-): Promise<InitResult> {
-  return init.apply(request, { freezeAudit: null }, caller);
+): Promise<Pick<InitResult, 'stale'>> {
+  const { stale } = await init.apply(request, { freezeAudit: null }, caller);
+  return { stale };
 }
 
 /** Runs the step of this name with a request with this body. */

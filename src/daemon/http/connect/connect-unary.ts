@@ -46,6 +46,8 @@ export interface MessageOptions {
    * that protobuf-es has made is encoded by protobuf-es.
    */
   readonly isOwnJson: boolean;
+  /** A response in several messages ends with the one that exceeds so many bytes; without a number it has all of them. */
+  readonly enoughBytes?: number;
 }
 
 /**
@@ -65,7 +67,7 @@ export interface UnaryRpc extends Rpc {
 
 export function unaryRpc<Input extends DescMessage, Output extends DescMessage>(
   method: DescMethodUnary<Input, Output>,
-  { ignoreUnknownFields, isOwnJson }: MessageOptions,
+  { ignoreUnknownFields, isOwnJson, enoughBytes }: MessageOptions,
   handle: (message: MessageShape<Input>, call: CallScope) => HandlerResult<Output>,
 ): UnaryRpc {
   const encode = (output: MessageInitShape<Output>, codec: Codec) =>
@@ -80,7 +82,7 @@ export function unaryRpc<Input extends DescMessage, Output extends DescMessage>(
     const body = await readRequest(call, codec, coding);
     const response = handle(decodeMessage(method.input, body, codec, ignoreUnknownFields), call);
     const bytes = isSliced(response)
-      ? await call.race(encodeSlices(method.output, response, codec, call))
+      ? await call.race(encodeSlices(method.output, response, codec, call, enoughBytes))
       : encode(response instanceof Promise ? await call.race(response) : response, codec);
     await respond(call, codec, encoding, bytes);
   };
@@ -105,7 +107,7 @@ export function unaryRpc<Input extends DescMessage, Output extends DescMessage>(
           const response = handle(message, call.scope);
           if (!isSliced(response)) return response;
           const codec = /json/i.test(context.requestHeader.get('content-type') ?? '') ? 'json' : 'binary';
-          call.answer = await encodeSlices(method.output, response, codec, call.scope);
+          call.answer = await encodeSlices(method.output, response, codec, call.scope, enoughBytes);
           return create(method.output);
         });
       router.rpc(method, serve, { jsonOptions: { ignoreUnknownFields } });
@@ -128,6 +130,7 @@ async function encodeSlices<Output extends DescMessage>(
   slices: AsyncIterable<MessageInitShape<Output>>,
   codec: Codec,
   call: CallScope,
+  enoughBytes = MAX_BYTES,
 ): Promise<Buffer[]> {
   const chunks: Buffer[] = [];
   let bytes = 0;
@@ -142,6 +145,7 @@ async function encodeSlices<Output extends DescMessage>(
     if (bytes > MAX_BYTES)
       throw new EnvdError('resource_exhausted', `answer has more than ${MAX_BYTES} bytes: ask for less`);
     call.holdMore(chunk.length);
+    if (bytes > enoughBytes) break;
   }
   if (codec === 'json') chunks.push(Buffer.from(chunks.length === 0 ? '{}' : ']}'));
   return chunks;

@@ -1,7 +1,8 @@
-import type { FastifyInstance } from 'fastify';
+import { finished } from 'node:stream';
+import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { Logger } from 'pino';
 import { INTERFACE_VERSION } from '../../../base/program/version.ts';
-import type { Init, InitReport } from '../../services/init/init.ts';
+import type { HandoverReport, Init, InitReport } from '../../services/init/init.ts';
 import { INIT_REQUEST } from '../../services/init/init-request.ts';
 import { ignoreContentType } from '../admission/requests.ts';
 import { JsonBodies } from '../json/json-bodies.ts';
@@ -23,18 +24,22 @@ export function initRoutes(app: FastifyInstance, init: Init, logger: Logger): vo
     const report: InitReport = { freezeAudit: null };
     try {
       const body = (await bodies.read(call)) ?? {};
-      await init.apply(INIT_REQUEST.read(body, ''), report, call);
+      const { handover } = await init.apply(INIT_REQUEST.read(body, ''), report, call);
+      if (handover) tellHandover(reply, handover, init);
       noteUnknown(Object.keys(body));
     } finally {
       if (report.freezeAudit) reply.header('x-envd-freeze-audit', JSON.stringify(report.freezeAudit));
-      if (report.handover) reply.header('x-envd-handover', JSON.stringify(report.handover));
     }
     if (report.delivered) reply.raw.once('finish', report.delivered);
-    if (report.handover)
-      reply.raw.once('finish', () => {
-        init.handover = null;
-      });
     return reply.code(204).send();
+  });
+}
+
+/** Adds the header that tells what an upgrade has handed over. If the answer is lost, the next caller gets it. */
+function tellHandover(reply: FastifyReply, handover: HandoverReport, init: Init): void {
+  reply.header('x-envd-handover', JSON.stringify(handover));
+  finished(reply.raw, (error) => {
+    if (error) init.keepHandover(handover);
   });
 }
 

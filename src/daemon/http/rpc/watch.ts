@@ -1,5 +1,5 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { create, toBinary } from '@bufbuild/protobuf';
+import { create } from '@bufbuild/protobuf';
 import type { Feed } from '../../../base/feed.ts';
 import {
   EventType,
@@ -39,7 +39,7 @@ const DESCRIBED: ReadonlySet<WatchEventType> = new Set<WatchEventType>(['create'
 /** So many entries are described at once. Each has paths, and attributes that a guest process may have made large. */
 const DESCRIBED_AT_ONCE = 64;
 /** One answer has events of about so many bytes; the next call gets the others. */
-const ANSWER_BYTES = 4 * 1024 * 1024;
+const EVENT_MESSAGES = { ...FILESYSTEM_MESSAGES, enoughBytes: 4 * 1024 * 1024 };
 
 export interface WatchDependencies {
   readonly watcher: Watcher;
@@ -121,15 +121,11 @@ export function watcherRpcs({ polled, guest, entries }: WatchDependencies): Unar
       const { recursive, allowNetworkMounts, includeEntry } = request;
       return { watcherId: await polled.create(path, { recursive, allowNetworkMounts, includeEntry }) };
     }),
-    unaryRpc(method.getWatcherEvents, FILESYSTEM_MESSAGES, async function* ({ watcherId }) {
+    unaryRpc(method.getWatcherEvents, EVENT_MESSAGES, async function* ({ watcherId }) {
       const source = polled.optionsOf(watcherId).includeEntry ? entries : null;
-      let bytes = 0;
       const most = source ? DESCRIBED_AT_ONCE : undefined;
       for (const part of await polled.takeUpToNow(watcherId, most)) {
-        const messages = await messagesOf(part, source);
-        for (const message of messages) bytes += toBinary(FilesystemEventSchema, message).length;
-        yield { events: messages };
-        if (bytes > ANSWER_BYTES) return;
+        yield { events: await messagesOf(part, source) };
         await nextTurn();
       }
     }),

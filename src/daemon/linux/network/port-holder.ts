@@ -11,15 +11,19 @@ const SOCKET = /^\s*\d+: [\dA-F]+:([\dA-F]{4}) \S+ \S+ \S+ \S+ \S+ +(\d+) +\d+ (
  * Documentation/networking/proc_net_tcp.rst, proc_pid_fd(5).
  */
 export async function holderOf(port: number, proc = '/proc'): Promise<string | null> {
-  for (const table of ['net/tcp', 'net/tcp6']) {
-    for (const [, local = '', uid, inode = ''] of textOf(`${proc}/${table}`).matchAll(SOCKET)) {
-      if (Number.parseInt(local, 16) !== port) continue;
-      const holder = (await holdersOf(new Set([Number(inode)]), proc)).get(Number(inode));
-      const command = holder?.command.replaceAll(/[^\x20-\x7e]/g, '?');
-      return `user ${uid}${holder ? `, process ${holder.pid} '${command}'` : ''}`;
-    }
-  }
-  return null;
+  const text = ['net/tcp', 'net/tcp6'].map((table) => textOf(`${proc}/${table}`)).join('');
+  const sockets = Array.from(text.matchAll(SOCKET), ([, local = '', uid, inode]) => {
+    return { port: Number.parseInt(local, 16), uid, inode: Number(inode) };
+  }).filter((socket) => socket.port === port && socket.inode !== 0);
+  const holders = await holdersOf(new Set(sockets.map(({ inode }) => inode)), proc);
+  const own = textOf(`${proc}/self/comm`).trimEnd();
+  // Another daemon that forwards the port does so for somebody who listens on it at localhost.
+  const isForward = ({ inode }: { inode: number }) => holders.get(inode)?.command === own;
+  const found = sockets.find((socket) => !isForward(socket)) ?? sockets[0];
+  if (!found) return null;
+  const holder = holders.get(found.inode);
+  const command = holder?.command.replaceAll(/[^\x20-\x7e]/g, '?');
+  return `user ${found.uid}${holder ? `, process ${holder.pid} '${command}'` : ''}`;
 }
 
 /** Returns an empty text after a system error, because a kernel may have no IPv6. */

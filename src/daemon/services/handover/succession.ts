@@ -74,14 +74,14 @@ function takeOver(heirs: Heirs, state: Handover, logger: Logger): void {
     ),
   );
   const exits = all.filter(({ end }) => end !== null).length;
-  heirs.init.handover = {
+  heirs.init.keepHandover({
     build: state.build,
     processes: all.length - exits,
     exits,
     watchers: state.watches.length,
     volumes: state.volumes.length,
     forwards: state.forwards.forwards.length,
-  };
+  });
   logger.info({ processes: all.length }, 'took over the processes of the earlier program');
 }
 

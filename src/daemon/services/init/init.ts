@@ -21,8 +21,6 @@ export interface HandoverReport {
 
 /** Results of steps. They are available even if a later step fails. */
 export interface InitReport {
-  /** Missing if the request was not authorized; null if there was no upgrade that is still to be reported. */
-  handover?: HandoverReport | null;
   /** Null if the request was not authorized, or there is nothing to report. */
   freezeAudit: FreezeAudit | null;
   delivered?: () => void;
@@ -74,6 +72,8 @@ export interface InitSteps {
 export interface InitResult {
   /** Whether the request has changed nothing because it was not newer than the last one that was applied. */
   readonly stale: boolean;
+  /** What an upgrade has handed over, for one caller; null for the others. Call `keepHandover` if it does not arrive. */
+  readonly handover: HandoverReport | null;
 }
 
 interface SharedStep {
@@ -93,8 +93,8 @@ export class Init extends EventEmitter<{ progress: [] }> {
   #begunNs: bigint | null = null;
   #appliedNs: bigint | null = null;
 
-  /** What an upgrade has handed over, until a client has received it. */
-  handover: HandoverReport | null = null;
+  /** What an upgrade has handed over, for the next call that succeeds. */
+  #handover: HandoverReport | null = null;
 
   constructor(steps: InitSteps) {
     super();
@@ -111,7 +111,6 @@ export class Init extends EventEmitter<{ progress: [] }> {
     const arrived = monotonicMs();
     const ageNs = () => BigInt(Math.round((monotonicMs() - arrived) * 1e6));
     await this.#steps.authorize({ request, report, isRepeated: false, caller, ageNs });
-    report.handover = this.handover;
     const { timestampNs } = request;
     const stale = this.#isStale(timestampNs);
     const isRepeated = timestampNs !== null && timestampNs === this.#begunNs;
@@ -123,7 +122,14 @@ export class Init extends EventEmitter<{ progress: [] }> {
     if (failure) throw failure;
     if (!stale) this.#appliedNs = latest(timestampNs, this.#appliedNs);
     this.emit('progress');
-    return { stale };
+    const handover = this.#handover;
+    this.#handover = null;
+    return { stale, handover };
+  }
+
+  /** Gives what an upgrade has handed over to the next call that succeeds. */
+  keepHandover(handover: HandoverReport): void {
+    this.#handover = handover;
   }
 
   /** The timestamp of the newest request that was applied, in nanoseconds since the epoch; null when there was none. */

@@ -38,7 +38,9 @@ export interface InitDependencies {
 }
 
 export function initSteps(dependencies: InitDependencies): InitSteps {
-  const { guest, metadata } = dependencies;
+  const { guest, metadata, trustStore } = dependencies;
+  // The trust store has the certificates of the image, and those that an earlier daemon added.
+  guest.defaultVariables = trustVariables(trustStore);
   return {
     authorize: (call) => authorize(guest, metadata, call),
     quick: quickSteps(dependencies),

@@ -76,7 +76,7 @@ function keep<T>(tree: Tree, events: T[] | undefined, event: T): void {
 function applyToItself(tree: Tree, directory: Directory, mask: number): void {
   if (mask & IN_IGNORED) directory.descriptor = null;
   if (directory !== tree.root) return;
-  const isRooted = () => tree.placement.isInPlace(directory);
+  const isRooted = () => tree.isInPlace(directory);
   const isGone = (mask & (IN_DELETE_SELF | IN_UNMOUNT | IN_IGNORED)) !== 0;
   // Before the tree is live the event may be older than this watch, so the path is checked.
   if (isGone || mask & IN_MOVE_SELF) {
@@ -110,7 +110,7 @@ function addEntry(tree: Tree, directory: Directory, name: BytePath, isDirectory:
 }
 
 function tellUnlessUnnamed(tree: Tree, type: 'write' | 'chmod', directory: Directory, name: BytePath): void {
-  if (!UNNAMED.test(name) || tree.placement.kindOf(directory, name)) tree.tell(type, directory, name);
+  if (!UNNAMED.test(name) || tree.kindOf(directory, name)) tree.tell(type, directory, name);
 }
 
 /**
@@ -118,15 +118,15 @@ function tellUnlessUnnamed(tree: Tree, type: 'write' | 'chmod', directory: Direc
  * written through a shared mapping.
  */
 function applyClose(tree: Tree, directory: Directory, name: BytePath): void {
-  const { kernel, placement } = tree;
+  const { kernel } = tree;
   const { descriptor } = directory;
   if (descriptor === null) return;
   const { at, isWritten, changes } = kernel.recentChanges.of(descriptor, name);
   if (isWritten) return;
-  if ((placement.modifiedMsOf(directory, name) ?? 0) <= Math.max(at, directory.surveyedMs)) return;
+  if ((tree.modifiedMsOf(directory, name) ?? 0) <= Math.max(at, directory.surveyedMs)) return;
   tree.whenSettled(() => {
     if (kernel.recentChanges.of(descriptor, name).changes !== changes) return;
-    if (placement.kindOf(directory, name)) tree.tell('write', directory, name);
+    if (tree.kindOf(directory, name)) tree.tell('write', directory, name);
   });
 }
 
@@ -168,13 +168,12 @@ function checkExchange(
   name: BytePath,
   isDirectory: boolean,
 ): void {
-  const { placement } = tree;
   rename.directory.exchanges ??= new Map();
   const candidates = rename.directory.exchanges.set(rename.name, rename);
   const isUnexplained = () => candidates.get(rename.name) === rename;
   tree.whenSettled(() => {
     if (!isUnexplained()) return;
-    const other = placement.kindOf(rename.directory, rename.name);
+    const other = tree.kindOf(rename.directory, rename.name);
     if (!other) {
       candidates.delete(rename.name);
       return;
@@ -182,7 +181,7 @@ function checkExchange(
     tree.whenSettled(() => {
       if (!isUnexplained()) return;
       candidates.delete(rename.name);
-      if (!placement.locate(directory) || !placement.locate(rename.directory)) return;
+      if (!tree.locate(directory) || !tree.locate(rename.directory)) return;
       if (isDirectory || directory.children.has(name)) {
         removeEntry(tree, directory, name);
         addEntry(tree, directory, name, isDirectory);

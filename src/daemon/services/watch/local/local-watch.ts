@@ -71,7 +71,7 @@ export class LocalWatch implements Disposable {
     const { kernel, ground } = this.#options;
     const checkRoot = (type: 'remove' | 'rename') => {
       const { tree } = this.#survey;
-      if (this.#state !== 'over' && !tree.placement.isInPlace(tree.root)) this.#leaveRoot(type);
+      if (this.#state !== 'over' && !tree.isInPlace(tree.root)) this.#leaveRoot(type);
     };
     this.#owned.use(guardRoot(kernel, ground.path, checkRoot));
     this.#run(this.#survey, () => this.#survey.start());

@@ -1,7 +1,7 @@
 import { EnvdError, isSystemError } from '../../../../base/errors.ts';
 import type { DirectoryHandle } from '../../../linux/files/directory-handle.ts';
+import type { Descent } from './descent.ts';
 import { type Directory, DirectoryScan } from './directory.ts';
-import type { Descent } from './placement.ts';
 import type { Tree } from './tree.ts';
 
 /** The most bytes of names of one directory that are kept until they are reported. */
@@ -52,14 +52,14 @@ export class NameReader implements Disposable {
   }
 
   #begin(directory: Directory, descent: Descent): ReadState {
-    const { root, enters, placement } = this.#tree;
+    const { root, enters } = this.#tree;
     if (directory.surveyed || directory.look) return 'none';
     const top = directory.top();
     if (top !== root) {
       top.moving?.unsurveyed.push(directory);
       return 'none';
     }
-    const path = placement.locate(directory);
+    const path = this.#tree.locate(directory);
     if (path === null || !(directory === root || enters(path))) return 'none';
     return this.#open(directory, descent);
   }
@@ -82,9 +82,9 @@ export class NameReader implements Disposable {
 
   /** Throws the error, unless it means that the directory is not to be entered, or that it can be watched soon. */
   #refused(error: unknown): 'none' | 'later' {
-    const { kernel, placement } = this.#tree;
+    const { kernel, ground } = this.#tree;
     // The user whose link led to the root may not read this directory.
-    const isForbidden = placement.ground.owner !== null && isSystemError(error, 'EACCES');
+    const isForbidden = ground.owner !== null && isSystemError(error, 'EACCES');
     if (isForbidden || isSystemError(error, 'EXDEV')) return 'none';
     const isAtLimit = error instanceof EnvdError && error.kind === 'resource_exhausted';
     if (isAtLimit && kernel.releases.isBusy) return 'later';
@@ -93,9 +93,9 @@ export class NameReader implements Disposable {
 
   /** Watches the open directory. Returns false when another directory is watched already at this place of the tree. */
   #watch(directory: Directory, look: DirectoryScan, handle: DirectoryHandle): boolean {
-    const { kernel, placement } = this.#tree;
+    const { kernel } = this.#tree;
     if (directory.descriptor !== null) return kernel.isWatch(directory.descriptor, handle.path);
-    placement.watch(directory, handle);
+    this.#tree.watch(directory, handle);
     // A kernel watch that others share also delivers events from before this subscription.
     if (kernel.isShared(directory)) {
       kernel.whenPassed(() => {

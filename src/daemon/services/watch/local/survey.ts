@@ -1,7 +1,7 @@
 import { monotonicMs } from '../../../../base/monotonic.ts';
+import { Descent } from './descent.ts';
 import type { Directory, DirectoryScan } from './directory.ts';
 import { removeEntry, replayEvent } from './entry-events.ts';
-import { Descent } from './placement.ts';
 import { NameReader } from './reader.ts';
 import type { Tree } from './tree.ts';
 
@@ -46,7 +46,7 @@ export class TreeSurvey implements Disposable {
 
   /** Watches the root, and starts to survey the tree. Throws open(2)'s and inotify_add_watch(2)'s errors. */
   start(): void {
-    this.tree.placement.watchRoot();
+    this.tree.watchRoot();
     this.#sliceAfter((run) => this.tree.kernel.inTurn(run));
   }
 
@@ -112,7 +112,7 @@ export class TreeSurvey implements Disposable {
   /** Reads directories; returns those that were read to their end. */
   #readQueue(deadline: number): Directory[] {
     const done: Directory[] = [];
-    using descent = new Descent(this.tree.placement);
+    using descent = new Descent(this.tree);
     drain(this.#queue, deadline, (directory) => {
       let state = this.#reader.step(directory, descent);
       while (state === 'more' && monotonicMs() < deadline) state = this.#reader.step(directory, descent);
@@ -130,7 +130,7 @@ export class TreeSurvey implements Disposable {
 
   /** Accepts what was read of a directory, or has it read again. Returns false when it has to be continued. */
   #conclude(directory: Directory, deadline: number): boolean {
-    const { root, placement } = this.tree;
+    const { root } = this.tree;
     const { look } = directory;
     const top = directory.top();
     const isInTree = top === root;
@@ -139,7 +139,7 @@ export class TreeSurvey implements Disposable {
     const isUnmoved = look.moves === directory.moves;
     const isValid = look.isAccepted || (isUnmoved && look.outcome === 'found');
     if (isInTree && isValid) return this.#accept(directory, look, deadline);
-    if (!look.isAccepted) placement.cancel(directory);
+    if (!look.isAccepted) this.tree.cancel(directory);
     if (!isInTree) top.moving?.unsurveyed.push(directory);
     else if (isUnmoved && look.outcome === 'missing') this.#missed(directory);
     else this.#outran(directory);

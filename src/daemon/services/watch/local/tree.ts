@@ -1,8 +1,37 @@
-import type { BytePath } from '../../../linux/paths/byte-path.ts';
+import type { DirectoryHandle } from '../../../linux/files/directory-handle.ts';
+import {
+  IN_ATTRIB,
+  IN_CLOSE_WRITE,
+  IN_CREATE,
+  IN_DELETE,
+  IN_DELETE_SELF,
+  IN_EXCL_UNLINK,
+  IN_MODIFY,
+  IN_MOVE_SELF,
+  IN_MOVED_FROM,
+  IN_MOVED_TO,
+} from '../../../linux/inotify/inotify.ts';
+import { type BytePath, joinBytes } from '../../../linux/paths/byte-path.ts';
+import { Descent, type Ground, type PlacedTree } from './descent.ts';
 import { Directory, type EventReceiver, LONGEST_PATH, type Rename } from './directory.ts';
 import { rootChange, type TreeChange, type WatchEventType } from './event.ts';
 import type { KernelWatches } from './kernel-watches.ts';
-import { type Ground, Placement } from './placement.ts';
+
+/**
+ * The kernel merges equal events while they are queued. IN_CLOSE_WRITE separates the IN_MODIFY events of a file that is
+ * opened and written several times; it is reported itself only for a file that was written through a shared mapping.
+ * IN_EXCL_UNLINK suppresses the events of files that were unlinked.
+ */
+const EVENTS =
+  IN_CREATE |
+  IN_DELETE |
+  IN_MOVED_FROM |
+  IN_MOVED_TO |
+  IN_MODIFY |
+  IN_ATTRIB |
+  IN_CLOSE_WRITE |
+  IN_EXCL_UNLINK;
+const MASK = EVENTS | IN_DELETE_SELF | IN_MOVE_SELF;
 
 /**
  * A directory counts as moved out of the tree when no IN_MOVED_TO has followed IN_MOVED_FROM for this long, in milliseconds.
@@ -36,12 +65,12 @@ export interface StepResult {
  * changes of the root have a meaning of their own: `rescan` means that the tree differs from the file system and no event
  * explains it; `remove` or `rename` means that the root is, or may be, no longer at its path.
  */
-export class Tree implements Disposable {
+export class Tree implements PlacedTree, Disposable {
   readonly kernel: KernelWatches;
   readonly recursive: boolean;
   readonly enters: (path: BytePath) => boolean;
   readonly root: Directory;
-  readonly placement: Placement;
+  readonly ground: Ground;
   /** New directories that the survey has not queued yet. */
   readonly unsurveyed: Directory[] = [];
   /** Whether all directories were surveyed once. Changes of entries are reported from then on. */
@@ -58,7 +87,7 @@ export class Tree implements Disposable {
     this.recursive = recursive;
     this.enters = enters;
     this.root = new Directory(null, '', receiver);
-    this.placement = new Placement(kernel, this.root, ground);
+    this.ground = ground;
   }
 
   /** Takes a step; returns what it has found. */
@@ -92,6 +121,60 @@ export class Tree implements Disposable {
     this.later((run) => this.kernel.whenSettled(run), step);
   }
 
+  /** Returns the directory's path in the file system, or null while it is not part of the tree. */
+  locate(directory: Directory): BytePath | null {
+    if (directory.gone || directory.top() !== this.root) return null;
+    const path = directory.path();
+    return path === null ? null : joinBytes(this.ground.path, path);
+  }
+
+  /** Watches the root. Throws open(2)'s and inotify_add_watch(2)'s errors. */
+  watchRoot(): void {
+    using descent = new Descent(this);
+    using handle = descent.openRoot();
+    this.watch(this.root, handle);
+  }
+
+  /** Adds a kernel watch of an open directory for `directory`, which has none. Throws `resource_exhausted` at the limit. */
+  watch(directory: Directory, handle: DirectoryHandle): void {
+    const shown = this.locate(directory) ?? handle.path;
+    directory.descriptor = this.kernel.subscribe(handle.path, MASK, directory, shown);
+  }
+
+  /** Returns whether the watched directory is at its path in the tree. */
+  isInPlace(directory: Directory): boolean {
+    using descent = new Descent(this);
+    return descent.find(directory) !== null;
+  }
+
+  /**
+   * Returns what kind of entry has this name in a directory; null when none has, or when the directory is not at its path.
+   */
+  kindOf(directory: Directory, name: BytePath): 'directory' | 'other' | null {
+    using descent = new Descent(this);
+    return descent.find(directory)?.kindOf(name) ?? null;
+  }
+
+  /** Returns when a file was modified, in milliseconds since the epoch; null in the cases of `kindOf`. */
+  modifiedMsOf(directory: Directory, name: BytePath): number | null {
+    using descent = new Descent(this);
+    return descent.find(directory)?.modifiedMsOf(name) ?? null;
+  }
+
+  /** Discards what was read of a directory. */
+  cancel(directory: Directory): void {
+    directory.look = null;
+    if (directory !== this.root) this.kernel.release(directory);
+  }
+
+  /** Removes a directory and everything below it from the tree. */
+  discard(directory: Directory): void {
+    directory.gone = true;
+    directory.moving = null;
+    directory.detach();
+    this.kernel.releases.add(directory);
+  }
+
   /** Adds a directory, which the survey reads later. */
   addDirectory(parent: Directory, name: BytePath): void {
     this.unsurveyed.push(parent.addChild(name));
@@ -100,7 +183,7 @@ export class Tree implements Disposable {
   /** Removes the directory of this name, if there is one, with everything below it. */
   forget(parent: Directory, name: BytePath): void {
     const child = parent.children.get(name);
-    if (child) this.placement.discard(child);
+    if (child) this.discard(child);
   }
 
   /** Detaches what IN_MOVED_FROM has moved, until IN_MOVED_TO tells its new place or the time for that is over. */
@@ -142,12 +225,12 @@ export class Tree implements Disposable {
   /** Releases the kernel watches. */
   [Symbol.dispose](): void {
     for (const cookie of this.#moves.keys()) this.#expire(cookie);
-    this.placement.discard(this.root);
+    this.discard(this.root);
   }
 
   /** Gives up waiting for IN_MOVED_TO: the directory has left the tree. */
   #expire(cookie: number): void {
     const moved = this.takeMove(cookie)?.moved;
-    if (moved) this.placement.discard(moved);
+    if (moved) this.discard(moved);
   }
 }

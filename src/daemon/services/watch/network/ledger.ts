@@ -1,9 +1,11 @@
 import { lstat, readdir } from 'node:fs/promises';
 import { isSystemError } from '../../../../base/errors.ts';
+import { monotonicMs } from '../../../../base/monotonic.ts';
 import { type BytePath, bytePath, joinBytes, pathBuffer } from '../../../linux/paths/byte-path.ts';
+import type { TreeChange, WatchEventType } from '../local/event.ts';
 
 /** The state of an entry when it was last reported. */
-export interface Known {
+interface Known {
   readonly inode: number;
   readonly isDirectory: boolean;
   readonly size: number;
@@ -12,64 +14,163 @@ export interface Known {
   readonly rights: string;
 }
 
-/** The state of a tree as it was reported to the reader, by names relative to its root. */
+/** Stands for the state of an entry that was removed before it could be checked. */
+const UNSEEN: Known = { inode: 0, isDirectory: false, size: 0, modifiedMs: 0, rights: '' };
+
+/** Entries that were taken out, by the rest of their names. A directory comes before what is in it. */
+type Taken = readonly (readonly [BytePath, Known])[];
+
+/**
+ * The state of a tree as it was reported to the reader. It merges events of inotify with changes that polling found: what is
+ * in it already is not reported again. Names are relative to the root of the tree.
+ */
 export class Ledger {
   readonly #root: BytePath;
-  readonly #entries = new Map<BytePath, Known>();
+  /** The entries of each directory, by their whole names. Those of all in one map would have to be searched for a removal. */
+  readonly #directories = new Map<BytePath, Map<BytePath, Known>>();
+  /** A name of each inode, which may have several. */
   readonly #names = new Map<number, BytePath>();
-  /** The names in each directory, because a search of all entries for what is below one would take too long. */
-  readonly #inside = new Map<BytePath, Set<BytePath>>();
+  /** Entries that did not exist when they were checked, and the time of that check. */
+  readonly #missing = new Map<BytePath, number>();
+  /** The last entry that inotify reported as renamed, until its new name is reported. */
+  #renamed: { readonly name: BytePath; readonly taken: Taken } | null = null;
+  #size = 0;
+  #changes: TreeChange[] = [];
 
   constructor(root: BytePath) {
     this.#root = root;
   }
 
+  /** The number of entries. */
   get size(): number {
-    return this.#entries.size;
+    return this.#size;
   }
 
-  get(name: BytePath): Known | undefined {
-    return this.#entries.get(name);
+  /** The number of changes that `take` would return. */
+  get waiting(): number {
+    return this.#changes.length;
   }
 
-  /** Returns a name of an inode, which may have several. */
-  nameOf(inode: number): BytePath | undefined {
-    return this.#names.get(inode);
+  /** Takes the changes that have been found since the last call. */
+  take(): TreeChange[] {
+    const changes = this.#changes;
+    this.#changes = [];
+    return changes;
   }
 
   names(): BytePath[] {
-    return [...this.#entries.keys()];
+    return [...this.#directories.values()].flatMap((entries) => [...entries.keys()]);
   }
 
-  set(name: BytePath, known: Known): void {
-    this.#delete(name);
-    this.#entries.set(name, known);
-    this.#names.set(known.inode, name);
-    this.#link(name);
-  }
-
-  /** Removes an entry and all below it; returns them with the rest of their names. */
-  remove(name: BytePath): [BytePath, Known][] {
-    const removed: [BytePath, Known][] = [];
-    const names = [name];
-    for (const each of names) {
-      const known = this.#entries.get(each);
-      if (known) removed.push([each.slice(name.length), known]);
-      for (const below of this.#inside.get(each) ?? []) names.push(below);
-      this.#inside.delete(each);
-      this.#delete(each);
+  /** Replaces the content by the current state of the file system. Stops after `limit` entries and one. */
+  async fill(recursive: boolean, limit: number): Promise<void> {
+    this.#directories.clear();
+    this.#names.clear();
+    this.#size = 0;
+    const directories: BytePath[] = [''];
+    for (const directory of directories) {
+      const path = pathBuffer(joinBytes(this.#root, directory));
+      for (const each of (await readdir(path, { encoding: 'buffer' }).catch(nullIfMissing)) ?? []) {
+        const name = joinBytes(directory, bytePath(each));
+        const now = await this.#look(name);
+        if (!now) continue;
+        this.#set(name, now);
+        if (this.#size > limit) return;
+        if (now.isDirectory && recursive) directories.push(name);
+      }
     }
-    this.#unlink(name);
-    return removed;
   }
 
-  /** Inserts entries that `remove` returned, at `name`. */
-  insert(name: BytePath, entries: readonly [BytePath, Known][]): void {
-    for (const [rest, known] of entries) this.set(name + rest, known);
+  /** Applies a change that inotify reported. */
+  async applyInotify(change: TreeChange): Promise<void> {
+    const { type, directory, name: base, movedFrom } = change;
+    const name = joinBytes(directory, base);
+    if (base === '.') this.#changes.push(change);
+    else if (type === 'create') await this.#created(name, movedFrom);
+    else if (type === 'remove' || type === 'rename') this.#left(type, name);
+    else {
+      this.#tell(type, name);
+      const now = await this.#look(name);
+      if (now && this.#get(name)) this.#set(name, now);
+    }
+  }
+
+  /** Checks an entry that polling found changed. */
+  async check(name: BytePath): Promise<void> {
+    const now = await this.#look(name);
+    const was = this.#get(name);
+    if (!now) {
+      if (was && !this.#missing.has(name)) this.#missing.set(name, monotonicMs());
+      return;
+    }
+    this.#missing.delete(name);
+    if (was?.inode === now.inode) this.#compare(name, was, now);
+    else {
+      if (was) this.#remove(name);
+      await this.#appeared(name, now);
+    }
+  }
+
+  /** Reports entries as removed that have been missing for `afterMs`. */
+  expire(afterMs: number): void {
+    const now = monotonicMs();
+    for (const [name, since] of this.#missing) {
+      if (now - since < afterMs) continue;
+      this.#missing.delete(name);
+      this.#remove(name);
+    }
+  }
+
+  #tell(type: WatchEventType, name: BytePath, movedFrom: BytePath | null = null): void {
+    this.#changes.push({ type, directory: '', name, movedFrom });
+  }
+
+  async #created(name: BytePath, movedFrom: BytePath | null): Promise<void> {
+    const now = await this.#look(name);
+    // It was reported already, when polling found it or its directory.
+    if (movedFrom === null && now && this.#get(name)?.inode === now.inode) return;
+    this.#takeOut(name);
+    this.#tell('create', name, movedFrom);
+    const renamed = this.#renamed;
+    this.#renamed = null;
+    this.#put(name, now ?? UNSEEN, renamed?.name === movedFrom ? renamed.taken : []);
+  }
+
+  #left(type: 'remove' | 'rename', name: BytePath): void {
+    this.#missing.delete(name);
+    // It was reported already, when polling found it.
+    if (!this.#get(name)) return;
+    const taken = this.#takeOut(name);
+    this.#tell(type, name);
+    if (type === 'rename') this.#renamed = { name, taken };
+  }
+
+  async #appeared(name: BytePath, now: Known): Promise<void> {
+    const from = this.#names.get(now.inode);
+    const isMoved = from !== undefined && (await this.#look(from))?.inode !== now.inode;
+    if (isMoved) {
+      this.#missing.delete(from);
+      this.#tell('rename', from);
+    }
+    this.#tell('create', name, isMoved ? from : null);
+    this.#put(name, now, isMoved ? this.#takeOut(from) : []);
+  }
+
+  #compare(name: BytePath, was: Known, now: Known): void {
+    const isWritten = was.size !== now.size || was.modifiedMs !== now.modifiedMs;
+    // The modification time of a directory tells of changes of its entries, which are reported for each entry.
+    if (isWritten && !now.isDirectory) this.#tell('write', name);
+    if (was.rights !== now.rights) this.#tell('chmod', name);
+    this.#set(name, now);
+  }
+
+  /** Reports a removal. The entries of a directory come before it. */
+  #remove(name: BytePath): void {
+    for (const [rest] of this.#takeOut(name).toReversed()) this.#tell('remove', name + rest);
   }
 
   /** Returns the current state of `name` in the file system, or null when it does not exist. */
-  async look(name: BytePath): Promise<Known | null> {
+  async #look(name: BytePath): Promise<Known | null> {
     const path = pathBuffer(joinBytes(this.#root, name));
     const status = await lstat(path).catch(nullIfMissing);
     if (!status) return null;
@@ -82,53 +183,47 @@ export class Ledger {
     };
   }
 
-  /** Replaces the content by the current state of the file system. Stops after `limit` entries and one. */
-  async fill(recursive: boolean, limit: number): Promise<void> {
-    this.#entries.clear();
-    this.#names.clear();
-    this.#inside.clear();
-    const directories: BytePath[] = [''];
-    for (const directory of directories) {
-      const path = pathBuffer(joinBytes(this.#root, directory));
-      for (const each of (await readdir(path, { encoding: 'buffer' }).catch(nullIfMissing)) ?? []) {
-        const name = joinBytes(directory, bytePath(each));
-        const known = await this.look(name);
-        if (!known) continue;
-        this.set(name, known);
-        if (this.size > limit) return;
-        if (known.isDirectory && recursive) directories.push(name);
-      }
-    }
+  #get(name: BytePath): Known | undefined {
+    return this.#directories.get(directoryOf(name))?.get(name);
   }
 
-  /** Enters a name in its directory, and that one in its own, because events can be reported below an unknown directory. */
-  #link(name: BytePath): void {
-    for (let at = name; at !== ''; ) {
-      const directory = directoryOf(at);
-      const names = this.#inside.get(directory);
-      if (names?.has(at)) return;
-      if (names) names.add(at);
-      else this.#inside.set(directory, new Set([at]));
-      at = directory;
-    }
+  #set(name: BytePath, known: Known): void {
+    this.#delete(name);
+    const directory = directoryOf(name);
+    const entries = this.#directories.get(directory) ?? new Map<BytePath, Known>();
+    this.#directories.set(directory, entries.set(name, known));
+    this.#names.set(known.inode, name);
+    this.#size++;
   }
 
-  /** Undoes `#link`. */
-  #unlink(name: BytePath): void {
-    for (let at = name; at !== '' && !this.#entries.has(at) && !this.#inside.has(at); ) {
-      const directory = directoryOf(at);
-      const names = this.#inside.get(directory);
-      names?.delete(at);
-      if (names?.size === 0) this.#inside.delete(directory);
-      at = directory;
-    }
+  /** Sets the state of an entry, and puts entries that were taken out from another name below it. */
+  #put(name: BytePath, known: Known, taken: Taken): void {
+    for (const [rest, each] of taken) this.#set(name + rest, each);
+    this.#set(name, known);
   }
 
-  #delete(name: BytePath): void {
-    const known = this.#entries.get(name);
-    if (!known) return;
-    this.#entries.delete(name);
+  /** Takes out an entry and all below it. */
+  #takeOut(name: BytePath): Taken {
+    const taken: [BytePath, Known][] = [];
+    const names = [name];
+    for (const each of names) {
+      for (const below of this.#directories.get(each)?.keys() ?? []) names.push(below);
+      const known = this.#delete(each);
+      if (known) taken.push([each.slice(name.length), known]);
+    }
+    return taken;
+  }
+
+  #delete(name: BytePath): Known | undefined {
+    const directory = directoryOf(name);
+    const entries = this.#directories.get(directory);
+    const known = entries?.get(name);
+    if (!entries || !known) return undefined;
+    entries.delete(name);
+    if (entries.size === 0) this.#directories.delete(directory);
     if (this.#names.get(known.inode) === name) this.#names.delete(known.inode);
+    this.#size--;
+    return known;
   }
 }
 

@@ -6,7 +6,6 @@ import type { TreeChange, WatchSink } from '../local/event.ts';
 import type { KernelWatches } from '../local/kernel-watches.ts';
 import { LocalWatch } from '../local/local-watch.ts';
 import { Ledger } from './ledger.ts';
-import { Reconciler } from './reconciler.ts';
 
 const MAX_POLLED = 100_000;
 /**
@@ -40,7 +39,6 @@ export class MergedWatch implements WatchSink, Disposable {
   readonly #options: MergedWatchOptions;
   readonly #owned = new DisposableStack();
   readonly #ledger: Ledger;
-  readonly #reconciler: Reconciler;
   /** Changes that inotify has reported and that were not handled yet. */
   readonly #incoming: TreeChange[] = [];
   /** Entries that polling found changed, and whose delay goes on. */
@@ -54,7 +52,6 @@ export class MergedWatch implements WatchSink, Disposable {
   private constructor(options: MergedWatchOptions) {
     this.#options = options;
     this.#ledger = new Ledger(options.root);
-    this.#reconciler = new Reconciler(this.#ledger);
   }
 
   /**
@@ -103,11 +100,11 @@ export class MergedWatch implements WatchSink, Disposable {
     await this.#workOff();
     signal.throwIfAborted();
     // The reader has not been told yet that the watch is live, so it gets no earlier changes.
-    this.#reconciler.take();
+    this.#ledger.take();
     this.#state = 'idle';
     let rightsAt = monotonicMs();
     const ticking = setInterval(() => {
-      this.#reconciler.expire(polled.intervalMs * GRACE_INTERVALS + HEAD_START_MS);
+      this.#ledger.expire(polled.intervalMs * GRACE_INTERVALS + HEAD_START_MS);
       if (monotonicMs() - rightsAt > polled.intervalMs * RIGHTS_INTERVALS && this.#due.length === 0) {
         rightsAt = monotonicMs();
         this.#due = this.#ledger.names();
@@ -149,7 +146,7 @@ export class MergedWatch implements WatchSink, Disposable {
       for (const name of names) {
         await this.#workOffIncoming();
         if (this.#owned.disposed) return;
-        await this.#reconciler.look(name);
+        await this.#ledger.check(name);
         this.#flushIfMany();
       }
     }
@@ -174,17 +171,17 @@ export class MergedWatch implements WatchSink, Disposable {
   }
 
   async #applyInotify(change: TreeChange): Promise<void> {
-    if (change.name !== '.') return this.#reconciler.applyInotify(change);
-    this.#reconciler.passRoot(change);
-    if (change.type === 'rescan') await this.#ledger.fill(this.#options.recursive, MAX_POLLED);
+    await this.#ledger.applyInotify(change);
+    if (change.name === '.' && change.type === 'rescan')
+      await this.#ledger.fill(this.#options.recursive, MAX_POLLED);
   }
 
   #flushIfMany(): void {
-    if (this.#reconciler.size > MAX_BATCH) this.#flush();
+    if (this.#ledger.waiting > MAX_BATCH) this.#flush();
   }
 
   #flush(): void {
-    if (this.#reconciler.size > 0 && this.#state !== 'starting') this.#options.tell(this.#reconciler.take());
+    if (this.#ledger.waiting > 0 && this.#state !== 'starting') this.#options.tell(this.#ledger.take());
   }
 
   #checkSize(): void {

@@ -8,12 +8,17 @@ import { initRoutes } from '../../../../../src/daemon/http/rest/init.ts';
 import type { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
 import { Health } from '../../../../../src/daemon/services/guest/health.ts';
 import { Init } from '../../../../../src/daemon/services/init/init.ts';
-import { initSteps } from '../../../../../src/daemon/services/init/steps.ts';
+import { type InitDependencies, initSteps } from '../../../../../src/daemon/services/init/steps.ts';
 import type { FreezeAudit } from '../../../../../src/daemon/services/pause/sweep.ts';
 import { withCalls } from '../../../../support/clients/calls.ts';
 import { initDependencies } from '../../../../support/services/init-step.ts';
 
-function setUp(audit: FreezeAudit | null = null): { app: FastifyInstance; guest: Guest } {
+const HANDED_OVER = { build: '1', processes: 1, exits: 0, watchers: 0, volumes: 0, forwards: 0 };
+
+function setUp(
+  audit: FreezeAudit | null = null,
+  own: Partial<InitDependencies> = {},
+): { app: FastifyInstance; guest: Guest; init: Init } {
   const app = Fastify();
   onTestFinished(() => app.close());
   disableBodyParsing(app);
@@ -28,6 +33,7 @@ function setUp(audit: FreezeAudit | null = null): { app: FastifyInstance; guest:
   };
   const dependencies = initDependencies({
     freezer: { audit: () => unreported, reported, thaw: () => {} },
+    ...own,
   });
   const { guest } = dependencies;
   const idle = { active: false };
@@ -42,8 +48,9 @@ function setUp(audit: FreezeAudit | null = null): { app: FastifyInstance; guest:
   healthRoutes(app, health, guest);
   envsRoutes(app, guest);
   const logger = pino({ enabled: false });
-  initRoutes(app, new Init(initSteps(dependencies)), logger);
-  return { app, guest };
+  const init = new Init(initSteps(dependencies));
+  initRoutes(app, init, logger);
+  return { app, guest, init };
 }
 
 test('GET /health', async () => {
@@ -108,6 +115,42 @@ describe('POST /init', () => {
     expect(await post({ accessToken: 'one', envVars: {} })).toEqual([500, audit]);
     expect(await post({ accessToken: 'one' })).toEqual([204, audit]);
     expect(await post({ accessToken: 'one' })).toEqual([204, undefined]);
+  });
+
+  test('tells one of several concurrent callers what an upgrade has handed over', async () => {
+    const { promise: mounted, resolve } = Promise.withResolvers<void>();
+    const { app, init } = setUp(null, { volumes: { mount: () => mounted } });
+    init.keepHandover(HANDED_OVER);
+    const url = `${await app.listen({ host: '127.0.0.1', port: 0 })}/init`;
+    const calls = [1, 2, 3].map(() => fetch(url, { method: 'POST', body: '{"volumeMounts":[]}' }));
+    let arrived = 0;
+    init.on('progress', () => {
+      // All wait for the same mount, so they are answered in one turn.
+      if (++arrived === calls.length) resolve();
+    });
+    const answers = await Promise.all(calls);
+    const told = answers.map(({ status, headers }) => [status, headers.get('x-envd-handover')]);
+    expect(told.sort()).toEqual([
+      [204, null],
+      [204, null],
+      [204, JSON.stringify(HANDED_OVER)],
+    ]);
+  });
+
+  test('tells the next caller what an upgrade has handed over if an answer was lost', async () => {
+    const { app, init } = setUp();
+    init.keepHandover(HANDED_OVER);
+    const { promise: lost, resolve } = Promise.withResolvers<void>();
+    app.addHook('onSend', async ({ headers }, reply) => {
+      if (headers['x-lost'] === undefined) return;
+      reply.raw.once('close', resolve);
+      reply.raw.destroy();
+    });
+    const url = `${await app.listen({ host: '127.0.0.1', port: 0 })}/init`;
+    await expect(fetch(url, { method: 'POST', headers: { 'x-lost': '' } })).rejects.toThrow();
+    await lost;
+    const { headers } = await fetch(url, { method: 'POST' });
+    expect(headers.get('x-envd-handover')).toBe(JSON.stringify(HANDED_OVER));
   });
 
   test.each([

@@ -33,18 +33,44 @@ const HEAD =
 const line = (port: string, inode: number) =>
   `   0: 0100007F:${port} 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 ${inode} 1 0000000000000000 100 0 0 10 0`;
 
-test.each([
-  ['of another pid namespace', [], 'user 1000'],
-  ['whose name has odd bytes, and whose arguments are not read', ['7'], "user 1000, process 7 'evil \\?'"],
-])('a holder %s', async (_kind, pids, expected) => {
+/** Returns a procfs with these holders of port 0xc33f: a pid, null for none, and a name. */
+function procfs(holders: readonly (readonly [string | null, string])[]): string {
   const proc = scratch();
-  mkdirSync(join(proc, 'net'));
-  writeFileSync(join(proc, 'net/tcp'), [HEAD, line('C340', 5), line('C33F', 6), ''].join('\n'));
-  for (const pid of pids) {
+  for (const directory of ['net', 'self']) mkdirSync(join(proc, directory));
+  const lines = holders.map((_, index) => line('C33F', index + 6));
+  writeFileSync(join(proc, 'net/tcp'), [HEAD, line('C340', 5), ...lines, ''].join('\n'));
+  writeFileSync(join(proc, 'self/comm'), 'envd\n');
+  for (const [index, [pid, command]] of holders.entries()) {
+    if (pid === null) continue;
     mkdirSync(join(proc, pid, 'fd'), { recursive: true });
-    symlinkSync('socket:[6]', join(proc, pid, 'fd/3'));
-    writeFileSync(join(proc, pid, 'comm'), 'evil \x1b\n');
+    symlinkSync(`socket:[${index + 6}]`, join(proc, pid, 'fd/3'));
+    writeFileSync(join(proc, pid, 'comm'), `${command}\n`);
     writeFileSync(join(proc, pid, 'cmdline'), 'never read\0');
   }
-  expect(await holderOf(0xc33f, proc)).toMatch(new RegExp(`^${expected}$`));
+  return proc;
+}
+
+test.each([
+  [
+    'the forward of another daemon',
+    [
+      ['7', 'envd'],
+      ['8', 'nginx'],
+    ],
+    "user 1000, process 8 'nginx'",
+  ],
+  ['another daemon alone', [['7', 'envd']], "user 1000, process 7 'envd'"],
+] as const)('behind %s, the listener is named if there is one', async (_kind, holders, expected) => {
+  expect(await holderOf(0xc33f, procfs(holders))).toBe(expected);
+});
+
+test.each([
+  ['of another pid namespace', [null, ''], 'user 1000'],
+  [
+    'whose name has odd bytes, and whose arguments are not read',
+    ['7', 'evil \x1b'],
+    "user 1000, process 7 'evil ?'",
+  ],
+] as const)('a holder %s', async (_kind, holder, expected) => {
+  expect(await holderOf(0xc33f, procfs([holder]))).toBe(expected);
 });
