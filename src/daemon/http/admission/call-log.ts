@@ -24,7 +24,7 @@ const REASON_LENGTH = 300;
 
 /**
  * Logs and counts operations. Each gets one line at its end, without payloads, headers and queries (which contain signatures).
- * The number of lines about refused callers without the token is limited.
+ * The number of lines about callers without the token is limited.
  */
 export class CallLog {
   readonly #logger: Logger;
@@ -62,9 +62,9 @@ export class CallLog {
     const level = isUnexpected ? 'error' : levelOf(operation, status, completed);
     const unlogged = this.#refusals.renew();
     if (unlogged > 0)
-      this.#logger.warn({ calls: unlogged }, 'too many refused calls: further ones were not logged');
+      this.#logger.warn({ calls: unlogged }, 'too many calls without the token: further ones were not logged');
     if (!this.#logger.isLevelEnabled(level)) return;
-    if (!call.isTrusted && status >= 400 && !this.#refusals.take()) return;
+    if (!call.isTrusted && !this.#refusals.take()) return;
     // pino leaves out undefined members, and does that faster than code here would.
     const line = {
       operation,

@@ -1,16 +1,16 @@
 import { monotonicMs } from '../../../base/monotonic.ts';
 
-/** In each period, so many refused calls are logged; the others are counted. */
+/** In each period, so many calls without the token are logged; the others are counted. */
 const MOST_LINES = 200;
 const PERIOD_MS = 10_000;
 
-/** Limits the log lines about refused calls. Such a call costs a stranger nothing, and many lines could fill the disk. */
+/** Limits the log lines about calls without the token. Such a call costs a stranger nothing, and many lines could fill the disk. */
 export class RefusalLines {
   #endsAt = 0;
   #left = MOST_LINES;
   #unlogged = 0;
 
-  /** Returns whether one more refused call may be logged. */
+  /** Returns whether one more call may be logged. */
   take(): boolean {
     if (this.#left > 0) {
       this.#left--;

@@ -24,6 +24,7 @@ export function initRoutes(app: FastifyInstance, init: Init, logger: Logger): vo
     try {
       const body = (await bodies.read(call)) ?? {};
       await init.apply(INIT_REQUEST.read(body, ''), report, call);
+      call.isTrusted = true;
       noteUnknown(Object.keys(body));
     } finally {
       if (report.freezeAudit) reply.header('x-envd-freeze-audit', JSON.stringify(report.freezeAudit));
