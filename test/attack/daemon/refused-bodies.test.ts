@@ -31,7 +31,9 @@ test.each([
     answer += bytes.toString('latin1');
   });
   await once(socket, 'connect');
-  socket.write(`POST ${path} HTTP/1.1\r\nHost: x\r\nContent-Type: ${type}\r\nContent-Length: ${1024 * MIB}\r\n\r\n`);
+  socket.write(
+    `POST ${path} HTTP/1.1\r\nHost: x\r\nContent-Type: ${type}\r\nContent-Length: ${1024 * MIB}\r\n\r\n`,
+  );
   const piece = Buffer.from(filling.repeat(MIB / filling.length));
   let sent = 0;
   const pour = () => {

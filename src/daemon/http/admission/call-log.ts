@@ -62,7 +62,10 @@ export class CallLog {
     const level = isUnexpected ? 'error' : levelOf(operation, status, completed);
     const unlogged = this.#refusals.renew();
     if (unlogged > 0)
-      this.#logger.warn({ calls: unlogged }, 'too many calls without the token: further ones were not logged');
+      this.#logger.warn(
+        { calls: unlogged },
+        'too many calls without the token: further ones were not logged',
+      );
     if (!this.#logger.isLevelEnabled(level)) return;
     if (!call.isTrusted && !this.#refusals.take()) return;
     // pino leaves out undefined members, and does that faster than code here would.
