@@ -1,6 +1,6 @@
-import { globSync, readFileSync } from 'node:fs';
+import { globSync, readdirSync, readFileSync } from 'node:fs';
 import { builtinModules } from 'node:module';
-import { dirname, join, normalize } from 'node:path';
+import { dirname, join, matchesGlob, normalize } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
 import { circlesOf, graphOf } from './support/code/circles.ts';
@@ -112,6 +112,24 @@ const programOf = (file: string) => file.split('/')[0] ?? '';
 const topOf = (file: string) => file.split('/')[1]?.replace(/\.tsx?$/, '') ?? '';
 const layerOf = (file: string) =>
   (LAYERS[programOf(file)] ?? []).findIndex((folders) => folders.includes(topOf(file)));
+
+/** What the repository has at its top, besides files whose names begin with a dot. */
+const LAYOUT = [
+  ...['CHANGELOG.md', 'CONTRIBUTING.md', 'Dockerfile', 'LICENSE', 'README.md', 'SECURITY.md'],
+  ...['biome.json', 'knip.json', 'package-lock.json', 'package.json', 'tsconfig.json'],
+  ...['docs', 'examples', 'native', 'proto', 'src', 'systemd', 'test'],
+];
+
+test('the top of the repository has the files of the layout only', () => {
+  const ignored = readFileSync(join(TOP, '.gitignore'), 'utf8')
+    .split('\n')
+    .map((line) => line.replace(/\/$/, ''));
+  const others = readdirSync(TOP).filter(
+    (name) =>
+      !name.startsWith('.') && !LAYOUT.includes(name) && !ignored.some((glob) => matchesGlob(name, glob)),
+  );
+  expect(others).toEqual([]);
+});
 
 test('the source files are found', () => {
   expect(files.length).toBeGreaterThan(200);

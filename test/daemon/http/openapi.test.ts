@@ -83,7 +83,10 @@ test('queries and JSON bodies are read by the schemas of the document', () => {
     const properties = bare(Object.fromEntries(told));
     expect([operationId, bare(query?.schema.properties ?? {})]).toEqual([operationId, properties]);
     const json = requestBody?.content['application/json']?.schema;
-    expect([operationId, body?.schema ?? null]).toEqual([operationId, json ? bare(json) : null]);
+    // Null counts as an empty object before the schema is applied.
+    const nullable = { anyOf: [body?.schema, { type: 'null' }] };
+    const read = operationId === 'init' ? nullable : (body?.schema ?? null);
+    expect([operationId, read]).toEqual([operationId, json ? bare(json) : null]);
   }
 });
 

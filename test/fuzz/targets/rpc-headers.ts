@@ -22,7 +22,7 @@ export function fuzz(data: Buffer): void {
     unlessRefused(() => announcedDigests({ 'content-digest': value }));
     wantedDigest({ 'want-repr-digest': value, 'want-content-digest': value });
     acceptsIdentity(value);
-    chooseCoding(value, 'text/plain');
+    chooseCoding(value);
     checkDisposition(value);
     unlessRefused(() => validateMetadata({ values: { [value]: value }, prefix: 'user.svc.' }));
   }

@@ -6,8 +6,8 @@ import type { Extension } from '../../http/extension.ts';
 import { FORMATS } from '../../http/json/queries.ts';
 import { breakOff } from '../../http/rest/files/archive-response.ts';
 import { sendStream } from '../../http/rest/files/body-writer.ts';
-import { dispositionOf, requireCoding } from '../../http/rest/files/content-headers.ts';
-import { GZIP } from '../../http/rest/files/download-response.ts';
+import { codeStream, GZIP } from '../../http/rest/files/compression.ts';
+import { dispositionOf } from '../../http/rest/files/content-headers.ts';
 import { fileQueryOf } from '../../http/rest/files.ts';
 import type { EntrySource } from '../../services/files/entries/entry.ts';
 import { FileServices, type FileSettings } from '../../services/files/file-services.ts';
@@ -18,8 +18,6 @@ import { membersBelow, ZipMemory } from './zip-tree.ts';
 
 /** Smaller pieces are joined to this size, in bytes, because each write waits for the kernel. */
 const JOINED_BYTES = 64 * 1024;
-/** The coding of the response is chosen for this type, because members are stored without compression. */
-const COMPRESSIBLE = 'application/octet-stream';
 
 export interface ZipDependencies extends Pick<FileSettings, 'gate' | 'uploads'> {
   readonly guest: Guest;
@@ -69,7 +67,8 @@ class ZipArchives {
     const path = this.#files.resolve(this.#files.admit(caller, 'read-archive'), caller.path);
     request.call.subject = { path };
     ZIP_DOWNLOAD_QUERY.read(request.query, '');
-    const coding = requireCoding(request.headers['accept-encoding'], COMPRESSIBLE);
+    const sending = this.#places.sending(this.#chunks(path), (reason) => breakOff(reply, reason));
+    const { coding, chunks } = await codeStream(request.headers['accept-encoding'], sending);
     const name = `${basename(caller.path) || 'root'}.zip`;
     reply.headers({
       'content-type': 'application/zip',
@@ -77,11 +76,8 @@ class ZipArchives {
       vary: 'Accept-Encoding',
       ...(coding === 'gzip' && { 'content-encoding': coding }),
     });
-    const chunks = this.#places.sending(this.#chunks(path), (reason) => breakOff(reply, reason));
     if (request.method === 'HEAD') {
-      // The first chunk is read, so that the status is the same as for a GET.
-      await chunks.next();
-      await chunks.return(undefined);
+      await sending.return(undefined);
       return reply.send();
     }
     // The members are stored without compression, because the coding of the response compresses them.

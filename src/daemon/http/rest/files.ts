@@ -47,7 +47,7 @@ function downloadRoute(app: FastifyInstance, files: FileServices, limits: Downlo
       const { format } = DOWNLOAD_QUERY.read(request.query, '');
       if (format !== null) {
         const chunks = files.pack(path, (reason) => breakOff(reply, reason));
-        return sendArchive(request, reply, { format, path: caller.path, chunks });
+        return sendArchive(request, reply, { format, path: caller.path, archive: chunks });
       }
       return sendDownload(request, reply, await files.download(path), limits);
     },

@@ -182,6 +182,9 @@ function describe(step: string, errno: number, launch: Launch): EnvdError {
     const text = `cannot start '${launch.file}': it did not run within ${launch.limitMs / 1000} s`;
     return new EnvdError('deadline_exceeded', `${text}: another process stopped it, or a file system hangs`);
   }
+  // The file is not at fault then, so its interpreter would mislead.
+  if (step === 'execve' && code === 'E2BIG')
+    return new EnvdError('invalid_argument', `cannot start '${launch.file}': ${reason}`);
   if (step === 'execve') {
     const isMissing = code === 'ENOENT';
     const hint = isMissing ? lineHint(launch.args[0] ?? '') : '';

@@ -7,7 +7,7 @@ import type { OpenFile } from '../../linux/files/open-file.ts';
 import { PathHandle } from '../../linux/files/place.ts';
 import type { Lanes } from '../../linux/lanes/lanes.ts';
 import { decodeName } from '../../linux/paths/names.ts';
-import { explain } from '../../linux/system/errno.ts';
+import { about, explain } from '../../linux/system/errno.ts';
 import { native } from '../../linux/system/native.ts';
 import { type ByteRange, readChunk, readPieces } from './content.ts';
 import { type DigestAlgorithm, digestOf } from './entries/digest.ts';
@@ -55,6 +55,16 @@ export class Download implements AsyncDisposable {
     );
     const [only] = bytes;
     return only && bytes.length === 1 ? only : Buffer.concat(bytes);
+  }
+
+  /** Returns the bytes from `start` to before `end`, or fewer, but at least one. Throws `aborted` if the file was truncated. */
+  async readPart(start: number, end: number): Promise<Buffer> {
+    const content = this.#content;
+    if (Buffer.isBuffer(content)) return content.subarray(start, end);
+    const buffer = Buffer.allocUnsafeSlow(end - start);
+    const length = await about(this.path, () => content.read(buffer, buffer.length, start));
+    if (length === 0) throw new EnvdError('aborted', 'file was truncated while it was read');
+    return buffer.subarray(0, length);
   }
 
   /** Returns the open file if `pieces` are one range of it with a known end, else null. The download still owns it. */

@@ -151,7 +151,7 @@ export class Upgrade {
     shutdown.abort(new EnvdError('unavailable', 'the daemon is being replaced: connect again'));
     await app.leave(RESPONSES_MS);
     await gate
-      .whenIdle(CHANGES_MS)
+      .whenIdle(CHANGES_MS, 'upgrade')
       .catch((error) =>
         this.#logger.warn({ reason: messageOf(error) }, 'files are still being changed: upgrading anyway'),
       );

@@ -4,8 +4,8 @@ import zlib from 'node:zlib';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { ArchiveFormat } from '../../json/queries.ts';
 import { sendStream } from './body-writer.ts';
-import { dispositionOf, requireCoding } from './content-headers.ts';
-import { GZIP } from './download-response.ts';
+import { codeStream, GZIP } from './compression.ts';
+import { dispositionOf } from './content-headers.ts';
 
 const TYPES: Readonly<Record<ArchiveFormat, string>> = {
   tar: 'application/x-tar',
@@ -22,10 +22,11 @@ export function breakOff(reply: FastifyReply, reason: Error): void {
 export async function sendArchive(
   request: FastifyRequest,
   reply: FastifyReply,
-  { format, path, chunks }: { format: ArchiveFormat; path: string; chunks: AsyncGenerator<Buffer> },
+  { format, path, archive }: { format: ArchiveFormat; path: string; archive: AsyncGenerator<Buffer> },
 ): Promise<FastifyReply> {
   const type = TYPES[format];
-  const coding = format === 'tar' ? requireCoding(request.headers['accept-encoding'], type) : 'identity';
+  const accepted = format === 'tar' ? request.headers['accept-encoding'] : 'identity';
+  const { coding, chunks } = await codeStream(accepted, archive);
   reply.headers({
     'content-type': type,
     'content-disposition': dispositionOf(`${basename(path) || 'root'}.${format}`),
@@ -34,9 +35,7 @@ export async function sendArchive(
   });
   const isCompressed = coding === 'gzip' || format === 'tar.gz';
   if (request.method === 'HEAD') {
-    // Reading the first chunk gives a HEAD the same status as a GET.
-    await chunks.next();
-    await chunks.return(undefined);
+    await archive.return(undefined);
     return reply.send();
   }
   return sendStream(reply, isCompressed ? pipeline(chunks, zlib.createGzip(GZIP), () => {}) : chunks);
