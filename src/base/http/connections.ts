@@ -77,7 +77,7 @@ export class Connections {
       const connection = this.#accept(socket);
       if (connection === null) return;
       for (const listener of parse) listener.call(server, socket);
-      connection.pieces = new Pieces(socket, { mayBegin: () => this.#mayBegin(socket, connection) });
+      connection.pieces = new Pieces(socket);
     });
     server.on('upgrade', (_request, socket) => this.#keep(socket as Socket));
     for (const event of ['request', 'checkContinue'] as const)
@@ -122,23 +122,19 @@ export class Connections {
     return connection;
   }
 
-  /** Returns whether one more request may wait, and closes the connection if not: before the request is parsed. */
-  #mayBegin(socket: Socket, { current, waiting }: Connection): boolean {
-    const isFull = waiting.length >= MOST_WAITING || this.#waiting >= MOST_WAITING_IN_ALL;
-    if (!isFull || (current === null && waiting.length === 0)) return true;
-    this.#close(socket);
-    return false;
-  }
-
   #arrive(exchange: Exchange): void {
     const { socket } = exchange.request;
     const connection = this.#open.get(socket);
     if (!connection) return;
     connection.pieces?.begin(exchange.request);
-    if (connection.current === null && connection.waiting.length === 0) {
+    const { current, waiting } = connection;
+    if (current === null && waiting.length === 0) {
       this.#begin(connection, exchange);
+    } else if (waiting.length >= MOST_WAITING || this.#waiting >= MOST_WAITING_IN_ALL) {
+      // What was read behind this request is not parsed.
+      this.#close(socket);
     } else {
-      connection.waiting.push(exchange);
+      waiting.push(exchange);
       this.#waiting++;
     }
   }

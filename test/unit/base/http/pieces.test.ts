@@ -1,8 +1,8 @@
 import { once } from 'node:events';
-import { createServer, type IncomingMessage } from 'node:http';
+import { createServer, type IncomingMessage, type RequestListener } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import fc from 'fast-check';
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test } from 'vitest';
 import { Connections } from '../../../../src/base/http/connections.ts';
 
 /** Requests with a body that ends by its length, by its last chunk, or is none, and what may stand between two. */
@@ -19,21 +19,39 @@ const request = fc.oneof(
     body,
     sent: `${body === '' ? '' : `${body.length.toString(16)}\r\n${body}\r\n`}0\r\n\r\n`,
   })),
+  fc.array(text, { minLength: 1, maxLength: 4 }).map((bodies) => ({
+    head: 'POST /d HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n',
+    body: bodies.join(''),
+    sent: `${bodies.filter(Boolean).map(chunkOf).join('')}0;a=b\r\nT: x\r\n\r\n`,
+  })),
 );
+
+function chunkOf(data: string): string {
+  return `${data.length.toString(16).padStart(40, '0')};name=value\r\n${data}\r\n`;
+}
 
 /** Node answers what waits only as long as the client has not closed its side. */
 const LAST = 'GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n';
 
-test('requests arrive as they were sent, however they are cut', async () => {
-  const bodies: string[] = [];
+/** Serves with limits, until the end of the test. `serve` answers. */
+async function listen(serve: RequestListener): Promise<number> {
   const server = createServer({ requireHostHeader: false });
-  new Connections(100).attach(server, async (incoming, response) => {
-    bodies.push(await bodyOf(incoming));
-    response.end();
+  new Connections(100).attach(server, serve);
+  onTestFinished(() => {
+    server.closeAllConnections();
+    server.close();
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
+  return (server.address() as AddressInfo).port;
+}
+
+test('requests arrive as they were sent, however they are cut', async () => {
+  const bodies: string[] = [];
+  const port = await listen(async (incoming, response) => {
+    bodies.push(await bodyOf(incoming));
+    response.end();
+  });
   const requests = fc.array(fc.tuple(request, fc.constantFrom('', '\r\n', '\r\n\r\n')), {
     minLength: 1,
     maxLength: 20,
@@ -59,9 +77,37 @@ test('requests arrive as they were sent, however they are cut', async () => {
     }),
     { numRuns: 200 },
   );
-  server.closeAllConnections();
-  server.close();
 });
+
+for (const [name, header, framed] of [
+  ['with a length', `Content-Length: ${1024 * 1024}`, (body: Buffer) => body],
+  ['in chunks', 'Transfer-Encoding: chunked', inChunks],
+] as const)
+  test(`a large body ${name} arrives whole, and is not cut where it has blank lines`, async () => {
+    const sent = Buffer.alloc(1024 * 1024, '\r\n\r\n');
+    for (let at = 0; at < sent.length; at += 1000) sent.writeUInt32BE(at, at);
+    const received: Buffer[] = [];
+    const port = await listen((incoming, response) => {
+      incoming.on('data', (piece) => received.push(piece)).on('end', () => response.end());
+    });
+    const socket = connect(port, '127.0.0.1');
+    socket.write(`POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n${header}\r\n\r\n`);
+    socket.write(framed(sent));
+    await once(socket.resume(), 'close');
+    expect(Buffer.concat(received).equals(sent)).toBe(true);
+    // Each read and each chunk begins a piece.
+    expect(received.length).toBeLessThan(2000);
+  });
+
+/** In chunks of 4 KiB. */
+function inChunks(body: Buffer): Buffer {
+  const pieces: Buffer[] = [];
+  for (let at = 0; at < body.length; at += 4096) {
+    const data = body.subarray(at, at + 4096);
+    pieces.push(Buffer.from(`${data.length.toString(16)}\r\n`), data, Buffer.from('\r\n'));
+  }
+  return Buffer.concat([...pieces, Buffer.from('0\r\n\r\n')]);
+}
 
 async function bodyOf(incoming: IncomingMessage): Promise<string> {
   let body = '';
