@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
 import type { Logger } from 'pino';
+import { RefusalLines } from '../base/http/refusal-lines.ts';
 import { Addresses } from './access/addresses.ts';
 import { Forwarded } from './access/forwarded.ts';
 import { InFlight } from './access/in-flight.ts';
@@ -74,6 +75,7 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
   await registry.dropClaims();
   const { exchanges, pools, staleConnections } = await composeConnections(config, registry, keys, logger);
   const onGone = (id: string) => staleConnections.close(id);
+  const refusals = new RefusalLines(logger, 'a key');
   const common: Common = { config, logger, registry, addresses, keys, onGone };
   const expiry = await composeExpiry(common);
   const { scheduler, resumes } = expiry;
@@ -87,13 +89,14 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
   const { tally } = expiry.expiration;
   const metrics = () =>
     renderGatewayMetrics({ registry, results: router.counts, exchanges, times, expiry: tally });
-  const forPlatform = { targets, previews, forwarded, drain, metrics, rate: rates.clients, inFlight };
-  const app = composePlatform(common, { ...forPlatform, ...expiry });
+  const ofServer = { drain, metrics, rate: rates.clients, inFlight, refusals };
+  const app = composePlatform(common, { targets, previews, forwarded, ...ofServer, ...expiry });
   await app.ready();
   const [activity, via] = [new Activity({ registry, exchanges, logger }), new Via(key)];
   const parts = { targets, previews, exchanges, staleConnections, inFlight, keys, forwarded, times, logger };
   const router: Router = new Router({
     ...parts,
+    refusals,
     maxRequests,
     requireKey,
     finder: new RouteFinder({ registry, addresses, activity, via, resumes, rates, times, gate, requireKey }),
@@ -178,7 +181,10 @@ function composePlatform(
     scheduler,
     ...given
   }: Expiry &
-    Pick<PlatformParts, 'targets' | 'previews' | 'forwarded' | 'drain' | 'metrics' | 'rate' | 'inFlight'>,
+    Pick<
+      PlatformParts,
+      'targets' | 'previews' | 'forwarded' | 'drain' | 'metrics' | 'rate' | 'inFlight' | 'refusals'
+    >,
 ) {
   const onChange = ({ id, phase, deadline }: Sandbox) => {
     if (phase === 'expiring' && deadline > Date.now()) expiration.cancelCollapse(id);

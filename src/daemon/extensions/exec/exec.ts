@@ -16,7 +16,7 @@ import { type ExecCommand, type Execution, execute } from './execute.ts';
 import { membersOf } from './head-and-tail.ts';
 
 /** A body may have this many bytes, because parsing a longer one would block the event loop for too long. */
-const BODY_BYTES = 16 * 1024 * 1024;
+const BODY_BYTES = 4 * 1024 * 1024;
 const JSON_TYPE = 'application/json; charset=utf-8';
 /** An answer that is shorter than this is sent as one piece with its length, in bytes. */
 const JOINED_BYTES = 64 * 1024;
@@ -71,7 +71,10 @@ async function readJson(call: CallScope): Promise<unknown> {
 }
 
 function tooLong(limit: number): HttpError {
-  return new HttpError(413, `request body is too large: send at most ${limit} bytes`);
+  return new HttpError(
+    413,
+    `request body is too large: send at most ${limit} bytes, or upload the input as a file`,
+  );
 }
 
 /** Yields the answer as pieces of JSON. It begins with how the command ended. */
