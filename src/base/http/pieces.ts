@@ -53,7 +53,7 @@ export class Pieces {
   readonly #read = (bytes: Buffer): void => {
     const socket = this.#socket;
     for (let at = 0; at < bytes.length; ) {
-      if (this.#isRefused || socket.destroyed || socket.writableEnded) return;
+      if (this.#isRefused || socket.destroyed || socket.writableEnded) break;
       if (this.#isUpgraded || socket.isPaused()) {
         socket.unshift(bytes.subarray(at));
         return;
