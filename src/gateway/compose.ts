@@ -14,19 +14,20 @@ import { Operations } from './api/operations.ts';
 import type { GatewayConfig } from './config/config.ts';
 import { Activity } from './expiry/activity.ts';
 import { Expiration } from './expiry/expiration.ts';
+import { MachineComparison } from './expiry/machine-comparison.ts';
 import { MachineMaker } from './expiry/machine-maker.ts';
 import { Resumes } from './expiry/resumes.ts';
 import { Scheduler } from './expiry/scheduler.ts';
 import type { Sandbox } from './leases/sandbox.ts';
 import { renderGatewayMetrics } from './metrics.ts';
-import { type Opened, openHooks, openStore } from './open.ts';
+import { type Opened, openHooks, openListHook, openStore } from './open.ts';
 import { Exchanges } from './proxy/exchanges.ts';
 import { ConnectionPools } from './proxy/pools.ts';
 import { ReverseProxy } from './proxy/proxy.ts';
 import { StaleConnections } from './proxy/stale-connections.ts';
 import { Via } from './proxy/via.ts';
 import { untilReachable } from './registry/reachable.ts';
-import { Registry } from './registry/registry.ts';
+import { Registry, type Store } from './registry/registry.ts';
 import { PreviewGate } from './routes/preview-gate.ts';
 import { RequestTimes } from './routes/request-times.ts';
 import { RouteFinder } from './routes/route-finder.ts';
@@ -71,14 +72,14 @@ export async function composeGateway(
 
 async function wire({ config, front, logger, keys, store, key }: Opened & WireParts): Promise<Gateway> {
   const addresses = new Addresses(config);
-  const registry = new Registry(store);
+  const registry = openRegistry(store, logger);
   await registry.dropClaims();
   const { exchanges, pools, staleConnections } = await composeConnections(config, registry, keys, logger);
   const onGone = (id: string) => staleConnections.close(id);
   const refusals = new RefusalLines(logger, 'a key');
-  const common: Common = { config, logger, registry, addresses, keys, onGone };
+  const common: Common = { config, logger, registry, addresses, keys, onGone, refusals };
   const expiry = await composeExpiry(common);
-  const { scheduler, resumes } = expiry;
+  const { scheduler, resumes, comparison } = expiry;
   const targets = new TargetReader(config.headerPrefix, config.domain);
   const [{ drain }, { requireKey, maxRequests }] = [front, config];
   const previews = new Previews(config.headerPrefix);
@@ -88,17 +89,15 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
   const [times, forwarded] = [new RequestTimes(), new Forwarded(config.trustedProxies)];
   const { tally } = expiry.expiration;
   const metrics = () =>
-    renderGatewayMetrics({ registry, results: router.counts, exchanges, times, expiry: tally });
-  const ofServer = { drain, metrics, rate: rates.clients, inFlight, refusals };
-  const app = composePlatform(common, { targets, previews, forwarded, ...ofServer, ...expiry });
+    renderGatewayMetrics({ registry, results: router.counts, exchanges, times, expiry: tally, comparison });
+  const forPlatform = { targets, previews, forwarded, drain, metrics, rate: rates.clients, inFlight };
+  const app = composePlatform(common, { ...forPlatform, ...expiry });
   await app.ready();
   const [activity, via] = [new Activity({ registry, exchanges, logger }), new Via(key)];
   const parts = { targets, previews, exchanges, staleConnections, inFlight, keys, forwarded, times, logger };
   const router: Router = new Router({
     ...parts,
-    refusals,
-    maxRequests,
-    requireKey,
+    ...{ maxRequests, requireKey, refusals },
     finder: new RouteFinder({ registry, addresses, activity, via, resumes, rates, times, gate, requireKey }),
     proxy: new ReverseProxy(pools, config.responseTimeout * 1000, forwarded, targets.vary),
     platform: (request, response) => app.routing(request, response),
@@ -106,10 +105,13 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
   front.serve(router);
   const owned = [activity, staleConnections, exchanges, keys];
   return {
-    start: () => scheduler.start(),
+    start() {
+      scheduler.start();
+      comparison?.start();
+    },
     async stop() {
       await drain.run(front.server, config.drain * 1000);
-      await scheduler.stop();
+      await Promise.all([scheduler.stop(), comparison?.stop()]);
       exchanges.endAll();
       await front.close();
       pools.closeAll();
@@ -118,6 +120,15 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
       await store[Symbol.asyncDispose]();
     },
   };
+}
+
+function openRegistry(store: Store, logger: Logger): Registry {
+  return new Registry(store, (sandboxID) =>
+    logger.error(
+      { sandboxID },
+      'a record is malformed and left out: register the sandbox again to repair it',
+    ),
+  );
 }
 
 /** Creates the connections to sandboxes, which close when a record or a key no longer permits them. */
@@ -141,6 +152,7 @@ interface Common {
   readonly addresses: Addresses;
   readonly keys: Keys;
   readonly onGone: (id: string) => void;
+  readonly refusals: RefusalLines;
 }
 
 /** These exist before the registry does. */
@@ -153,46 +165,79 @@ interface Expiry {
   readonly scheduler: Scheduler;
   readonly resumes: Resumes;
   readonly creations: Creations;
+  /** It is null without a list hook. */
+  readonly comparison: MachineComparison | null;
 }
 
 async function composeExpiry({ config, logger, registry, addresses, onGone }: Common): Promise<Expiry> {
   const owner = `${hostname()}-${process.pid}-${randomUUID()}`;
   const { defaultTimeout: resumedFor, keepPaused } = config;
   const hooks = await openHooks(config);
-  const paused = { byHook: hooks.expire !== null, keptMs: keepPaused === 0 ? null : keepPaused * 1000 };
-  const maker = new MachineMaker(hooks.create, addresses);
+  const canRemove = hooks.kill !== null;
+  const paused = {
+    byHook: hooks.expire !== null,
+    keptMs: keepPaused === 0 ? null : keepPaused * 1000,
+    canRemove,
+  };
+  const maker = new MachineMaker(hooks.create, addresses, logger);
   const parts = { registry, hooks, maker, resumedFor, paused, addresses, owner, onGone, logger };
   const expiration = new Expiration(parts);
   const { maxExpiries, maxExpiriesPerHost, resumeWait, maxWaiting, maxResumes, maxCreates } = config;
   const limits = { maxExpiries, maxExpiriesPerHost };
-  const scheduler = new Scheduler({ registry, expiration, owner, keptMs: paused.keptMs, logger, ...limits });
+  const scheduler = new Scheduler({ registry, expiration, owner, ...paused, logger, ...limits });
   const waits = { resumeWait, maxWaiting, maxResumes };
   const resumes = new Resumes({ registry, scheduler, owner, isOn: hooks.resume !== null, ...waits });
   const { idleTimeout } = config;
-  const canRemove = hooks.kill !== null;
-  const creations = new Creations({ registry, scheduler, maker, owner, maxCreates, idleTimeout, canRemove });
-  return { expiration, scheduler, resumes, creations };
+  const creations = new Creations({
+    ...{ registry, scheduler, maker, owner, maxCreates, maxWaiting, idleTimeout, canRemove },
+  });
+  const comparison = composeMachineComparison(config, registry, () => scheduler.wake(), logger);
+  return { expiration, scheduler, resumes, creations, comparison };
+}
+
+function composeMachineComparison(config: Limited, registry: Registry, onChange: () => void, logger: Logger) {
+  const list = openListHook(config);
+  if (list === null) return null;
+  const { listInterval, reconcileGrace, reconcile } = config;
+  const times = { intervalMs: listInterval * 1000, graceMs: reconcileGrace * 1000 };
+  return new MachineComparison({
+    registry,
+    list,
+    ...times,
+    removes: reconcile === 'remove',
+    onChange,
+    logger,
+  });
 }
 
 function composePlatform(
-  { config, logger, registry, addresses, keys, onGone }: Common,
+  { config, logger, registry, addresses, keys, onGone, refusals }: Common,
   {
     expiration,
     scheduler,
     ...given
   }: Expiry &
-    Pick<
-      PlatformParts,
-      'targets' | 'previews' | 'forwarded' | 'drain' | 'metrics' | 'rate' | 'inFlight' | 'refusals'
-    >,
+    Pick<PlatformParts, 'targets' | 'previews' | 'forwarded' | 'drain' | 'metrics' | 'rate' | 'inFlight'>,
 ) {
   const onChange = ({ id, phase, deadline }: Sandbox) => {
     if (phase === 'expiring' && deadline > Date.now()) expiration.cancelCollapse(id);
     scheduler.wake();
   };
-  const { defaultTimeout, idleTimeout, onExpiry, domain, hook, killHook, hookTimeout } = config;
+  const { defaultTimeout, idleTimeout, hook, killHook, hookTimeout } = config;
+  const { onExpiry, domain, createOptions, templateFile } = config;
   const hooks = { pause: hook !== null, kill: killHook !== null, timeout: hookTimeout };
   const parts = { registry, addresses, resumes: given.resumes, hooks, defaultTimeout, idleTimeout };
   const operations = new Operations({ ...parts, onChange, onRemoved: onGone });
-  return buildPlatform({ ...given, operations, defaultTimeout, keys, onExpiry, domain, logger });
+  return buildPlatform({
+    ...given,
+    operations,
+    defaultTimeout,
+    createOptions,
+    templateFile,
+    keys,
+    onExpiry,
+    domain,
+    logger,
+    refusals,
+  });
 }

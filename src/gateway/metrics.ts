@@ -1,4 +1,5 @@
 import { Counter, Gauge, Registry as Page } from 'prom-client';
+import type { MachineComparison } from './expiry/machine-comparison.ts';
 import type { ExpiryTally } from './expiry/tally.ts';
 import type { Exchanges } from './proxy/exchanges.ts';
 import type { Registry } from './registry/registry.ts';
@@ -12,6 +13,8 @@ export interface GatewayTelemetry {
   readonly exchanges: Exchanges;
   readonly times: RequestTimes;
   readonly expiry: ExpiryTally;
+  /** It is null without a list hook. */
+  readonly comparison: MachineComparison | null;
 }
 
 type Values = Readonly<Record<string, number>>;
@@ -25,6 +28,7 @@ export async function renderGatewayMetrics(
   gauge(page, 'envd_gateway_sandboxes', 'Sandboxes in the registry.', 'phase', phases);
   addRequests(page, telemetry);
   addExpiries(page, telemetry.expiry);
+  if (telemetry.comparison) addMachineComparison(page, telemetry.comparison);
   gauge(page, 'process_resident_memory_bytes', 'Resident memory of the gateway.', null, {
     all: process.memoryUsage.rss(),
   });
@@ -63,6 +67,22 @@ function addExpiries(page: Page, { outcomes, others, failures, hooks }: ExpiryTa
   counter(page, 'envd_gateway_hooks_total', 'Hooks that succeeded.', null, { all: hooks.count });
   counter(page, 'envd_gateway_hook_seconds_total', 'Total duration of the hooks that succeeded.', null, {
     all: hooks.seconds,
+  });
+}
+
+function addMachineComparison(page: Page, { counts, tally }: MachineComparison): void {
+  const { compared, failed, removed } = tally;
+  gauge(page, 'envd_gateway_differences', 'Machines without records, and the reverse.', 'difference', counts);
+  const results = { compared, failed };
+  counter(
+    page,
+    'envd_gateway_comparisons_total',
+    'Comparisons with the list of machines.',
+    'result',
+    results,
+  );
+  counter(page, 'envd_gateway_orphans_removed_total', 'Machines without records that were removed.', null, {
+    all: removed,
   });
 }
 

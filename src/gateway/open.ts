@@ -4,6 +4,7 @@ import { makePrivateDirectory } from '../base/program/make-directory.ts';
 import type { GatewayConfig } from './config/config.ts';
 import { CommandHook } from './hooks/command-hook.ts';
 import { type Hook, type Hooks, UrlHook } from './hooks/hook.ts';
+import { listMachines } from './hooks/list-hook.ts';
 import { Signer } from './hooks/signer.ts';
 import { EmbeddedStore } from './registry/embedded.ts';
 import type { Store } from './registry/registry.ts';
@@ -52,6 +53,13 @@ export async function openHooks(config: GatewayConfig): Promise<Hooks> {
     resume: await open(resumeHook),
     create: await open(createHook),
   };
+}
+
+/** Returns a function that asks the list hook, or null if there is none. */
+export function openListHook({ listHook: hook, hookTimeout, hookSecret, path }: GatewayConfig) {
+  if (hook === null) return null;
+  const options = { hook, limitMs: hookTimeout * 1000, path, signer: new Signer(hookSecret ?? []) };
+  return (signal: AbortSignal) => listMachines(options, signal);
 }
 
 async function openHook(hook: string, config: GatewayConfig): Promise<Hook> {

@@ -32,7 +32,7 @@ beforeAll(async () => {
   gateway = await startGateway({
     args: [
       ...['hook', 'create-hook', 'kill-hook', 'resume-hook'].map((name) => `--${name}=${hook}`),
-      ...['--header-prefix=E2b', `--key-file=${keys}`],
+      ...['--header-prefix=E2b', `--key-file=${keys}`, '--create-options=allow_internet_access,network'],
     ],
   });
 });
@@ -187,7 +187,7 @@ test('both paths take the shape of the published API', async () => {
       400,
       expect.stringContaining('metadata'),
     ]);
-    for (const network of [{ maskRequestHost: 'a' }, { httpsPorts: [443] }])
+    for (const network of [{ httpsPorts: [443] }])
       expect(await refuse({ network })).toEqual([
         501,
         expect.stringContaining(`network.${Object.keys(network)[0]}`),

@@ -118,7 +118,8 @@ test('a resume whose guest cannot be thawed is given up: the hook pauses it agai
   const [agent, calls] = [await agentOf(), join(scratch(), 'calls')];
   const hooks = [`--hook=${record(calls)}`, `--resume-hook=${record(calls)}`];
   const gateway = await start({ args: [...hooks, '--default-timeout=2', '--resume-wait=10'] });
-  await gateway.register('one', agent.port, { timeout: 3600 });
+  // A resumed sandbox gets the time that it had left.
+  await gateway.register('one', agent.port, { timeout: 4 });
   await gateway.call('POST /sandboxes/one/pause');
   agent.thaws = false;
   const { status } = await fetch(gateway.url, { headers: toSandbox('one') });

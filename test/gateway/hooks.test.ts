@@ -106,6 +106,13 @@ test('a guest that cannot be frozen is not paused, and goes on', async () => {
   expect(eventsIn(calls)).toEqual([]);
 });
 
+test('a guest that offers no freeze is paused at once, without one', async () => {
+  const { gateway, agent, calls } = await scene({ hook: 'true' });
+  agent.freezes = false;
+  expect((await gateway.call('POST /sandboxes/box/pause')).status).toBe(204);
+  expect(hookCalls(calls)).toMatchObject([{ outcome: 'pause', attempt: 1, freeze: null, collapse: {} }]);
+});
+
 test('a longer time to live calls a pause off before the hook runs', async () => {
   const { gateway } = await scene({ hook: 'true' });
   let isAsked = false;

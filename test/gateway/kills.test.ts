@@ -107,7 +107,7 @@ class Scene {
       const response = await fetch(url, { headers: toSandbox(id), signal: AbortSignal.timeout(10_000) });
       const text = await response.text();
       const isRight = response.ok && text === id;
-      const isRefusal = response.status >= 500 && !/is not known|has expired|is paused/.test(text);
+      const isRefusal = response.status >= 500 && !/was not found|is paused/.test(text);
       if (!isRight && !isRefusal) this.wrong.push(`${id}: ${response.status} ${text.slice(0, 200)}`);
       this.counts[isRight ? 'right' : 'refused']++;
       return isRight;

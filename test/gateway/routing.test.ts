@@ -153,14 +153,14 @@ test('an unknown or unreachable sandbox is 502, with all three members', async (
   expect(unknown.status).toBe(502);
   expect(await unknown.json()).toEqual({
     sandboxID: 'nobody',
-    message: "sandbox 'nobody' is not known",
+    message: "sandbox 'nobody' was not found",
     code: 502,
   });
   const port = await unusedPort();
   const refused = await fetch(`${gateway.url}/`, { headers: toSandbox('one', port) });
   expect(refused.status).toBe(502);
-  const message = `sandbox 'one' cannot be reached on port ${port}: ECONNREFUSED`;
-  expect(await refused.json()).toEqual({ sandboxID: 'one', message, code: 502 });
+  const message = `sandbox 'one' cannot be reached: port is not open: ${port}`;
+  expect(await refused.json()).toEqual({ sandboxID: 'one', message, port, code: 502 });
 });
 
 test('a Connect client reads it as unavailable', async () => {

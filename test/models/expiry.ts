@@ -1,4 +1,5 @@
 import { hookRequest } from '../../src/gateway/hooks/hook.ts';
+import { failFreeze } from '../../src/gateway/leases/failed-freeze.ts';
 import {
   dueAt,
   expiryId,
@@ -78,7 +79,7 @@ const OBSERVED = { freeze: null, collapse: null };
 const STEPS: Partial<Record<Phase, Ends>> = {
   expiring: {
     succeeded: (sandbox) => real.commitExpiry(sandbox, OBSERVED, NOW),
-    failed: (sandbox) => real.failFreeze(sandbox, NOW),
+    failed: (sandbox) => failFreeze(sandbox, NOW),
   },
   committed: {
     succeeded: (sandbox) => real.complete(sandbox, PAUSED, NOW),

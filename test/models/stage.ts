@@ -184,7 +184,7 @@ export class Gateway {
       ...{ registry, owner, resumedFor: LIFE_MS / 1000, paused: PAUSED, addresses: new OneAddress(address) },
       ...{
         hooks: { expire: hook, kill: hook, resume: hook, create: null },
-        maker: new MachineMaker(null, new OneAddress(address)),
+        maker: new MachineMaker(null, new OneAddress(address), pino({ level: 'silent' })),
         onGone: () => {},
         logger: pino({ level: 'silent' }),
       },

@@ -72,10 +72,13 @@ export function composeDaemon(
   const { processes, gate, watcher, lock, collector } = services;
   const app = new App(services, {
     ...ground.bounds,
-    extensions: createExtensions(services, ground.bounds, port),
-    version: config.version,
+    extensions: createExtensions(services, ground.bounds, port, {
+      ...services,
+      ...ground.bounds,
+      version: config.version,
+      log,
+    }),
     logger,
-    log,
     shutdown: shutdown.signal,
   });
   const upgraded = { app, listener, processes, gate, watcher, lock, shutdown, stopping: stopping.signal };

@@ -11,8 +11,9 @@ import type { RefusalLines } from '../../base/http/refusal-lines.ts';
 import type { InFlight } from '../access/in-flight.ts';
 import type { Caller, Keys } from '../access/keys.ts';
 import type { Rate } from '../access/rates.ts';
+import type { MachineComparison } from '../expiry/machine-comparison.ts';
 import type { Outcome } from '../leases/sandbox.ts';
-import { OWN_HEADERS } from '../routes/answers.ts';
+import { OWN_HEADERS, retryAfterOf } from '../routes/answers.ts';
 import type { Drain } from '../routes/drain.ts';
 import type { TargetReader } from '../routes/target.ts';
 import { CreateRoutes } from './create-routes.ts';
@@ -20,6 +21,7 @@ import type { Creations } from './creations.ts';
 import type { Operations } from './operations.ts';
 import { type PreviewRouteParts, previewRoutes } from './preview-routes.ts';
 import {
+  differencesRoute,
   healthRoute,
   metricsRoute,
   pauseRoutes,
@@ -28,6 +30,7 @@ import {
   sandboxRoutes,
   timeRoutes,
 } from './routes.ts';
+import { templateRoutes } from './templates.ts';
 import { type ViewParts, Views } from './views.ts';
 
 export interface PlatformParts extends ViewParts, Pick<PreviewRouteParts, 'previews' | 'forwarded'> {
@@ -35,6 +38,10 @@ export interface PlatformParts extends ViewParts, Pick<PreviewRouteParts, 'previ
   readonly creations: Creations;
   /** Creations that name no time to live get this one, in seconds. */
   readonly defaultTimeout: number;
+  /** The create hook provides these members of a creation. */
+  readonly createOptions: readonly string[];
+  /** The path of the file with the templates, or null. */
+  readonly templateFile: string | null;
   readonly targets: TargetReader;
   readonly drain: Drain;
   readonly keys: Keys;
@@ -44,6 +51,8 @@ export interface PlatformParts extends ViewParts, Pick<PreviewRouteParts, 'previ
   /** Registrations without `onExpiry` get this value. */
   readonly onExpiry: Outcome;
   readonly metrics: SandboxMetrics;
+  /** It is null without a list hook. */
+  readonly comparison: Pick<MachineComparison, 'differences'> | null;
   readonly logger: Logger;
   /** Limits the lines about calls without a key. */
   readonly refusals: RefusalLines;
@@ -51,7 +60,7 @@ export interface PlatformParts extends ViewParts, Pick<PreviewRouteParts, 'previ
 
 /** Published clients know platform operations at these paths, of which this gateway has only some. */
 const PLATFORM_PATHS =
-  /^\/(v\d+\/)?(sandboxes|templates|snapshots|volumes|teams|nodes|api-keys|access-tokens|gateway)(\/|$)/;
+  /^\/(v\d+\/)?(sandboxes|templates|snapshots|secrets|volumes|volumecontent|teams|nodes|hosts|events|api-keys|access-tokens|gateway)(\/|$)/;
 
 /** A path parameter may be as long as this, in characters, so that long ids are answered with 404. */
 const MAX_PARAM_LENGTH = 16 * 1024;
@@ -97,12 +106,14 @@ export function buildPlatform(parts: PlatformParts): FastifyInstance {
     timeRoutes(scope, operations, views);
     pauseRoutes(scope, operations, views);
     previewRoutes(scope, parts);
+    templateRoutes(scope, parts.templateFile);
     const creations = new CreateRoutes({ ...parts, views });
     creations.add(scope);
     registrationRoutes(scope, { operations, views, onExpiry, creations, authorize: assertPlatform });
     scope.register((inner, _inherited, ready) => {
       inner.addHook('onRequest', async (request) => assertPlatform(request));
       metricsRoute(inner, metrics);
+      differencesRoute(inner, parts.comparison);
       ready();
     });
     done();
@@ -169,6 +180,8 @@ function logOperations(app: FastifyInstance, { logger, refusals }: PlatformParts
 
 function sendError(reply: FastifyReply, error: unknown): FastifyReply {
   const code = httpStatusOf(error);
+  const retryAfter = retryAfterOf(code);
+  if (retryAfter !== undefined && !reply.hasHeader('retry-after')) reply.header('retry-after', retryAfter);
   return reply
     .code(code)
     .headers(OWN_HEADERS)

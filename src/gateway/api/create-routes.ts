@@ -1,9 +1,11 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../base/errors.ts';
 import { trafficTokenFor } from '../access/previews.ts';
+import { closeSignal } from '../routes/downstream.ts';
 import type { Creations } from './creations.ts';
 import { assertMetadataFits } from './rules.ts';
 import { type CreateBody, createSchema, type RegisterBody } from './schemas.ts';
+import { assertProvided } from './unprovided.ts';
 import type { Views } from './views.ts';
 
 export interface CreateRouteParts {
@@ -11,6 +13,8 @@ export interface CreateRouteParts {
   readonly views: Views;
   /** Creations that name no time to live get this one, in seconds. */
   readonly defaultTimeout: number;
+  /** The create hook provides these members of a creation. */
+  readonly createOptions: readonly string[];
 }
 
 /** Answers requests that create a sandbox. Registrations, which have an address, use the path of older clients too. */
@@ -45,7 +49,7 @@ export class CreateRoutes {
   }
 
   async #create({ caller }: FastifyRequest, body: CreateBody, reply: FastifyReply): Promise<FastifyReply> {
-    const { creations, views, defaultTimeout } = this.#parts;
+    const { creations, views, defaultTimeout, createOptions: byHook } = this.#parts;
     const {
       templateID,
       timeout,
@@ -57,7 +61,7 @@ export class CreateRoutes {
       idleTimeout,
       ...rest
     } = body;
-    assertProvided(body);
+    assertProvided(body, byHook);
     const wanted = {
       templateID,
       metadata: metadata ?? {},
@@ -65,6 +69,7 @@ export class CreateRoutes {
       autoResume: autoResume?.enabled ?? false,
       ...(idleTimeout !== undefined && { idleTimeout }),
       ...trafficTokenFor(body.network?.allowPublicTraffic),
+      ...(body.network?.maskRequestHost != null && { maskRequestHost: body.network.maskRequestHost }),
     } as const;
     assertMetadataFits(wanted);
     const machine = {
@@ -72,28 +77,9 @@ export class CreateRoutes {
       envVars: envVars ?? {},
       asked: { ...rest, autoPause, autoResume },
     };
-    const sandbox = await creations.create(caller, wanted, machine);
+    const sandbox = await creations.create(caller, wanted, machine, closeSignal(reply.raw));
     // Nobody knows the id of a sandbox whose client has disconnected.
     if (reply.raw.destroyed) void creations.undo(sandbox);
     return reply.code(201).send(views.withToken(sandbox));
   }
-}
-
-/**
- * These members of `network` concern requests, which the gateway forwards. All others concern the machine, which the hook
- * makes.
- */
-const OF_REQUESTS = ['maskRequestHost', 'httpsPorts'] as const;
-
-/** Throws `unimplemented` for options that only this gateway could provide, because the client would think that it does. */
-function assertProvided({ autoPauseMemory, network }: CreateBody): void {
-  const missing = [
-    ...(autoPauseMemory === false ? ['autoPauseMemory: false'] : []),
-    ...OF_REQUESTS.filter((name) => network?.[name] != null).map((name) => `network.${name}`),
-  ];
-  if (missing.length === 0) return;
-  throw new EnvdError(
-    'unimplemented',
-    `this gateway does not provide ${missing.join(', ')}: create the sandbox without that`,
-  );
 }

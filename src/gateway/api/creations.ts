@@ -3,8 +3,6 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { EnvdError, HttpError } from '../../base/errors.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
 import type { Caller } from '../access/keys.ts';
-import { tooMany } from '../access/rates.ts';
-import { isFair } from '../access/shares.ts';
 import type { MachineMaker, WantedMachine } from '../expiry/machine-maker.ts';
 import type { Scheduler } from '../expiry/scheduler.ts';
 import { beginCreation } from '../leases/creation.ts';
@@ -12,9 +10,12 @@ import { withIdleTimeout } from '../leases/idle.ts';
 import type { Registration, Sandbox } from '../leases/sandbox.ts';
 import { removeSandbox } from '../leases/transitions.ts';
 import type { Registry } from '../registry/registry.ts';
+import { Places } from './places.ts';
 
 /** An id of this length fits into a host name together with any port. */
 const ID_LENGTH = 20;
+/** A creation waits for a place for at most this time, in ms. It is less than published clients wait for an answer. */
+const WAIT_MS = 30_000;
 /** While the registry does not answer, it is asked again after this time, in ms. */
 const RETRY_MS = 1000;
 const ID_CHARACTERS = 'abcdefghijklmnopqrstuvwxyz0123456789';
@@ -22,7 +23,7 @@ const ID_CHARACTERS = 'abcdefghijklmnopqrstuvwxyz0123456789';
 /** A client describes a new sandbox with these members. */
 export type WantedSandbox = Pick<
   Registration,
-  'templateID' | 'metadata' | 'onExpiry' | 'autoResume' | 'idleTimeout' | 'trafficToken'
+  'templateID' | 'metadata' | 'onExpiry' | 'autoResume' | 'idleTimeout' | 'trafficToken' | 'maskRequestHost'
 >;
 
 export interface CreationParts {
@@ -33,6 +34,8 @@ export interface CreationParts {
   readonly owner: string;
   /** This gateway creates at most this many sandboxes at the same time. */
   readonly maxCreates: number;
+  /** At most this many others wait for their turn. */
+  readonly maxWaiting: number;
   /** Creations without an idle timeout get this one, in seconds. If it is null, only the deadline counts. */
   readonly idleTimeout: number | null;
   /** True if a hook removes machines. */
@@ -50,35 +53,45 @@ interface Attempt {
 /** Creates sandboxes, whose machines the create hook makes. */
 export class Creations {
   readonly #parts: CreationParts;
-  /** The keys are ids of the sandboxes that are being created or removed after a failure, and the values their owners. */
-  readonly #running = new Map<string, string | null>();
+  /** A creation has its place until the sandbox runs, or until its removal has begun. */
+  readonly #places: Places;
 
   constructor(parts: CreationParts) {
     this.#parts = parts;
+    this.#places = new Places({
+      most: parts.maxCreates,
+      mostWaiting: parts.maxWaiting,
+      waitMs: WAIT_MS,
+      refusal: 'too many sandboxes are being created (--max-creates, --max-waiting)',
+    });
   }
 
   /**
-   * Resolves when the sandbox runs. Throws `unimplemented` when there is no hook, an error with the status 429 when too many
-   * sandboxes are being created, with the status of the hook when that refuses, and with 502 when the creation failed.
+   * Resolves when the sandbox runs. Throws `unimplemented` when there is no hook, `unavailable` when records are lost, an error with the status 429 when too many
+   * sandboxes are being created, with the status of the hook when that refuses, and with 502 when the creation failed. Throws
+   * the reason of `signal` when that aborts before the turn of the creation.
    */
-  async create(caller: Caller | null, wanted: WantedSandbox, machine: WantedMachine): Promise<Sandbox> {
+  async create(
+    caller: Caller | null,
+    wanted: WantedSandbox,
+    machine: WantedMachine,
+    signal: AbortSignal,
+  ): Promise<Sandbox> {
     if (!this.#parts.maker.isOn) {
       const message =
         'this gateway has no --create-hook: the platform must create sandboxes and register them with an address';
       throw new EnvdError('unimplemented', message);
     }
     const owner = caller?.kind === 'client' ? caller.name : null;
-    this.#assertRoom(owner);
-    const id = newId();
-    this.#running.set(id, owner);
+    this.#parts.registry.assertKept();
+    const leave = await this.#places.take(owner, signal);
     const attempt: Attempt = { begun: null, isCalled: false };
-    const forget = () => this.#running.delete(id);
     try {
-      const sandbox = await this.#create({ ...nowhere(id), ...wanted, owner }, machine, attempt);
-      forget();
+      const sandbox = await this.#create({ ...nowhere(newId()), ...wanted, owner }, machine, attempt);
+      leave();
       return sandbox;
     } catch (error) {
-      void this.#undo(attempt).then(forget);
+      void this.#undo(attempt).then(leave);
       throw error;
     }
   }
@@ -126,15 +139,6 @@ export class Creations {
         await delay(RETRY_MS, undefined, { ref: false });
       }
     }
-  }
-
-  #assertRoom(owner: string | null): void {
-    const { maxCreates } = this.#parts;
-    const all = [...this.#running.values()];
-    const own = owner === null ? 0 : all.filter((each) => each === owner).length;
-    if (isFair(own, all.length, maxCreates)) return;
-    const { code, message } = tooMany(`too many sandboxes are being created (--max-creates): ${all.length}`);
-    throw new HttpError(code, message);
   }
 }
 

@@ -1,6 +1,7 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../base/errors.ts';
 import { trafficTokenFor } from '../access/previews.ts';
+import type { MachineComparison } from '../expiry/machine-comparison.ts';
 import type { Outcome } from '../leases/sandbox.ts';
 import type { Drain } from '../routes/drain.ts';
 import type { CreateRoutes } from './create-routes.ts';
@@ -15,6 +16,7 @@ import {
 } from './lists.ts';
 import type { Operations } from './operations.ts';
 import {
+  type ConnectBody,
   connectSchema,
   pauseSchema,
   type RegisterBody,
@@ -22,6 +24,7 @@ import {
   registerSchema,
   timeoutSchema,
 } from './schemas.ts';
+import { assertOnly } from './unprovided.ts';
 import type { Views } from './views.ts';
 
 interface WithId {
@@ -116,10 +119,11 @@ export function timeRoutes(app: FastifyInstance, operations: Operations, views: 
     },
   );
   for (const path of ['/sandboxes/:id/connect', '/v2/sandboxes/:id/connect']) {
-    app.post<WithId & { Body: { readonly timeout?: number } | null }>(
+    app.post<WithId & { Body: ConnectBody | null }>(
       path,
       { schema: { body: connectSchema } },
       async ({ caller, params, body }, reply) => {
+        assertOnly(body, 'timeout');
         const { sandbox, resumed } = await operations.connect(caller, params.id, body?.timeout);
         return reply.code(resumed ? 201 : 200).send(views.withToken(sandbox));
       },
@@ -133,18 +137,16 @@ export function pauseRoutes(app: FastifyInstance, operations: Operations, views:
     '/sandboxes/:id/pause',
     { schema: { body: pauseSchema } },
     async ({ caller, params, body }, reply) => {
-      if (body?.memory === false) {
-        const message = 'this gateway pauses sandboxes with their memory only: leave out memory: false';
-        throw new EnvdError('unimplemented', message);
-      }
+      assertOnly(body);
       await operations.pause(caller, params.id);
       return reply.code(204).send();
     },
   );
-  app.post<WithId & { Body: { readonly timeout?: number } | null }>(
+  app.post<WithId & { Body: ConnectBody | null }>(
     '/sandboxes/:id/resume',
     { schema: { body: connectSchema } },
     async ({ caller, params, body }, reply) => {
+      assertOnly(body, 'timeout');
       const sandbox = await operations.resume(caller, params.id, body?.timeout);
       return reply.code(201).send(views.withToken(sandbox));
     },
@@ -172,5 +174,17 @@ export function metricsRoute(app: FastifyInstance, metrics: SandboxMetrics): voi
   app.get('/gateway/metrics', async (_request, reply) => {
     const { contentType, text } = await metrics();
     return reply.header('content-type', contentType).send(text);
+  });
+}
+
+/** Adds the operation that returns how the machines and the registry differ. */
+export function differencesRoute(
+  app: FastifyInstance,
+  comparison: Pick<MachineComparison, 'differences'> | null,
+): void {
+  app.get('/gateway/differences', async () => {
+    if (comparison) return comparison.differences;
+    const message = 'this gateway has no --list-hook, so it does not know which machines exist';
+    throw new EnvdError('unimplemented', message);
   });
 }

@@ -1,6 +1,5 @@
 import { INTERFACE_VERSION } from '../../base/program/version.ts';
-import { DAEMON_PORT, type Description, OUTCOMES, type Outcome } from '../leases/sandbox.ts';
-import { SANDBOX_ID } from '../routes/target.ts';
+import { DAEMON_PORT, type Description, OUTCOMES, type Outcome, SANDBOX_ID } from '../leases/sandbox.ts';
 
 /** The largest signed 32-bit integer. */
 const LARGEST = 2 ** 31 - 1;
@@ -11,6 +10,12 @@ const idleTimeout = { type: 'integer', minimum: 1, maximum: LARGEST } as const;
 const text = { type: 'string', minLength: 1, maxLength: 256 } as const;
 const size = { type: 'integer', minimum: 1, maximum: LARGEST } as const;
 const port = { type: 'integer', minimum: 1, maximum: 65535 } as const;
+
+/** A host, in which `${PORT}` stands for the port. */
+const maskRequestHost = {
+  type: ['string', 'null'],
+  pattern: '^(?:[A-Za-z0-9._:-]|\\$\\{PORT\\}){1,253}$',
+} as const;
 
 export interface RegisterBody extends Description {
   readonly sandboxID: string;
@@ -26,6 +31,7 @@ export interface RegisterBody extends Description {
   readonly host?: string;
   readonly timeout?: number;
   readonly allowPublicTraffic?: boolean;
+  readonly maskRequestHost?: string | null;
 }
 
 export const registerSchema = {
@@ -54,6 +60,7 @@ export const registerSchema = {
     diskSizeMB: size,
     timeout,
     allowPublicTraffic: { type: 'boolean' },
+    maskRequestHost,
   },
 } as const;
 
@@ -68,6 +75,7 @@ export interface CreateBody {
   readonly autoResume?: { readonly enabled?: boolean } | null;
   readonly network?: {
     readonly allowPublicTraffic?: boolean | null;
+    readonly maskRequestHost?: string | null;
     readonly [more: string]: unknown;
   } | null;
   /** This member extends the published API. */
@@ -91,7 +99,10 @@ export const createSchema = {
     autoPauseMemory: { type: 'boolean' },
     autoResume: { type: ['object', 'null'], properties: { enabled: { type: 'boolean' } } },
     allow_internet_access: { type: ['boolean', 'null'] },
-    network: { type: ['object', 'null'], properties: { allowPublicTraffic: { type: ['boolean', 'null'] } } },
+    network: {
+      type: ['object', 'null'],
+      properties: { allowPublicTraffic: { type: ['boolean', 'null'] }, maskRequestHost },
+    },
   },
 } as const;
 
@@ -129,4 +140,12 @@ export const pauseSchema = {
   properties: { memory: { type: ['boolean', 'null'] } },
 } as const;
 
-export const connectSchema = { type: ['object', 'null'], properties: { timeout } } as const;
+export interface ConnectBody {
+  readonly timeout?: number;
+  readonly memory?: boolean | null;
+}
+
+export const connectSchema = {
+  type: ['object', 'null'],
+  properties: { timeout, memory: { type: ['boolean', 'null'] } },
+} as const;

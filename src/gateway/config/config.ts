@@ -21,7 +21,7 @@ import {
 } from '../../base/program/settings.ts';
 import { packageVersion } from '../../base/program/version.ts';
 import { type AddressRange, type PortRange, readPorts, readRange } from '../access/addresses.ts';
-import { HOOK_SETTINGS, type HookConfig, OPTIONAL_HOOKS } from './hooks.ts';
+import { faultOfHooks, HOOK_SETTINGS, type HookConfig, OPTIONAL_HOOKS } from './hooks.ts';
 import {
   OPTIONAL_REGISTRY,
   REGISTRY_SETTINGS,
@@ -207,7 +207,8 @@ export function readGatewayConfig(
     };
   }
   const registry = readRegistry(settings);
-  if (typeof registry === 'string') return { exitCode: 2, output: `error: ${registry}\n` };
+  const fault = typeof registry === 'string' ? registry : faultOfHooks(settings);
+  if (typeof registry === 'string' || fault !== null) return { exitCode: 2, output: `error: ${fault}\n` };
   const config: GatewayConfig = {
     ...settings,
     version,

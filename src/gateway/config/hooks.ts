@@ -18,12 +18,24 @@ export interface HookConfig extends ResumeLimits {
   readonly hook: string | null;
   /** This hook makes the machine of a new sandbox. If it is null, the platform must register sandboxes. */
   readonly createHook: string | null;
+  /** The create hook provides these options of a creation. Others are refused, because the hook would ignore them. */
+  readonly createOptions: readonly string[];
+  /** The path of the file with the templates that the create hook knows, or null. */
+  readonly templateFile: string | null;
   /** This gateway creates at most this many sandboxes at the same time. */
   readonly maxCreates: number;
   /** This hook removes a sandbox that is deleted. If it is null, only the record is removed. */
   readonly killHook: string | null;
   /** This hook resumes a paused sandbox. If it is null, the sandbox stays paused. */
   readonly resumeHook: string | null;
+  /** This hook says which machines exist. If it is null, they are not compared with the registry. */
+  readonly listHook: string | null;
+  /** The time between two comparisons, in seconds. */
+  readonly listInterval: number;
+  /** What happens to machines that have no record. */
+  readonly reconcile: 'tell' | 'remove';
+  /** They are removed after this time, in seconds. */
+  readonly reconcileGrace: number;
   /** These secrets sign requests to URLs. If it is null, requests are not signed. */
   readonly hookSecret: readonly Buffer[] | null;
   /** A hook must end within this time, in seconds. */
@@ -41,11 +53,15 @@ export const OPTIONAL_HOOKS = {
   createHook: null,
   killHook: null,
   resumeHook: null,
+  listHook: null,
+  templateFile: null,
   hookSecret: null,
 } as const;
 
-/** Returns a command as it is, or a URL in its normal form; null if the text is neither. */
-function readHook(text: string): string | null {
+/** Returns a command without the blanks around it, or a URL in its normal form; null if the text is neither. */
+function readHook(given: string): string | null {
+  // A blank before a URL would make it a command, which nobody has meant.
+  const text = given.trim();
   if (text === '') return null;
   // No program has a name that begins like a URL, so everything else is a command.
   if (!/^[a-z][a-z0-9+.-]*:\/|^https?:/i.test(text)) return text;
@@ -58,17 +74,56 @@ const parseHook = parseAs(
   'It must be a command, or a URL such as https://platform.example/hook without a fragment.',
 );
 
+/** Returns the name of an option, or null if the text is none. */
+function readOption(text: string): string | null {
+  return /^\w+(\.\w+)?$/.test(text) ? text : null;
+}
+
 /** Returns whether a URL names a host. `http:///path` does not, although URL.parse() takes the path for the host. */
 function isAuthority(text: string): boolean {
   return /^https?:\/\/[^/\\\s]/i.test(text);
+}
+
+/** Returns what is wrong with the hooks together, or null. */
+export function faultOfHooks({ reconcile, listHook, killHook }: HookConfig): string | null {
+  if (reconcile === 'tell' || (listHook !== null && killHook !== null)) return null;
+  return "'--reconcile remove' needs '--list-hook' and '--kill-hook': set both";
 }
 
 /** The flags for hooks. */
 export const HOOK_SETTINGS: readonly Setting[] = [
   setting('--hook <command|url>', 'pauses or removes a sandbox that has expired', parseHook),
   setting('--create-hook <command|url>', 'makes the machine of a new sandbox', parseHook),
+  {
+    ...setting(
+      '--create-options <names>',
+      'what the create hook provides of a creation, such as volumeMounts,network.denyOut',
+      parseList(readOption, 'It must be names such as volumeMounts or network.denyOut, separated by commas.'),
+      [],
+    ),
+    defaultText: 'none',
+  },
+  setting(
+    '--template-file <file>',
+    'templates that the create hook knows, an id and aliases in each line',
+    parsePath,
+  ),
   setting('--kill-hook <command|url>', 'removes the machine of a sandbox that is deleted', parseHook),
   setting('--resume-hook <command|url>', 'resumes a paused sandbox when a request needs it', parseHook),
+  setting('--list-hook <command|url>', 'says which machines exist, one id in each line', parseHook),
+  setting('--list-interval <seconds>', 'time between two comparisons with that list', parseWait, 180),
+  {
+    flags: '--reconcile <action>',
+    help: 'what happens to machines that are in the list and not in the registry',
+    choices: ['tell', 'remove'],
+    defaultValue: 'tell',
+  },
+  setting(
+    '--reconcile-grace <seconds>',
+    'time after which such a machine is removed; longer than a registration takes',
+    parseWait,
+    600,
+  ),
   setting(
     '--hook-secret <list>',
     'secrets (whsec_ and base64) that sign requests to URLs, as in Standard Webhooks',

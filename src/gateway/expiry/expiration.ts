@@ -1,8 +1,9 @@
 import type { Logger } from 'pino';
 import { messageOf } from '../../base/errors.ts';
 import type { Addresses } from '../access/addresses.ts';
-import { type HookEvent, type Hooks, hookRequest, missingHook } from '../hooks/hook.ts';
+import { type HookEvent, type Hooks, hookRequest, LATE_HOOK, missingHook } from '../hooks/hook.ts';
 import { failCreation } from '../leases/creation.ts';
+import { failFreeze, yieldPlace } from '../leases/failed-freeze.ts';
 import { expireIdle, keepAwake } from '../leases/idle-expiry.ts';
 import { type ObservedFreeze, outcomeOf, type Paused, type Phase, type Sandbox } from '../leases/sandbox.ts';
 import {
@@ -10,7 +11,6 @@ import {
   complete,
   endResume,
   fail,
-  failFreeze,
   failRemoval,
   failResume,
   LEASE_MS,
@@ -18,7 +18,8 @@ import {
   resume,
 } from '../leases/transitions.ts';
 import type { Registry } from '../registry/registry.ts';
-import { collapse, freeze, hasProcesses, type SandboxDaemon, thaw } from './guest.ts';
+import { freeze, hasProcesses, thaw } from './guest.ts';
+import { Guests } from './guests.ts';
 import { type HeldLease, isSameAttempt, renewLease } from './held-lease.ts';
 import type { MachineMaker, NextRecord as Next, Transition } from './machine-maker.ts';
 import { ExpiryTally } from './tally.ts';
@@ -47,6 +48,7 @@ type Step = (sandbox: Sandbox, lease: HeldLease) => Promise<Next>;
 export class Expiration {
   readonly tally = new ExpiryTally();
   readonly #parts: ExpirationParts;
+  readonly #guests: Guests;
   /** The keys are ids of sandboxes that this gateway is freezing and collapsing. */
   readonly #collapses = new Map<string, AbortController>();
   readonly #steps: Partial<Record<Phase, Step>> = {
@@ -61,6 +63,7 @@ export class Expiration {
 
   constructor(parts: ExpirationParts) {
     this.#parts = parts;
+    this.#guests = new Guests(parts.addresses, this.tally, parts.logger);
   }
 
   /** Skips the rest of a collapse, because the deadline of the sandbox was moved and it should be thawed soon. */
@@ -89,7 +92,8 @@ export class Expiration {
 
   /** Expires a sandbox without processes of clients. If its daemon does not answer, the sandbox counts as used. */
   async #endIdle(sandbox: Sandbox, lease: HeldLease): ReturnType<Step> {
-    const isUsed = await this.#daemonOf(sandbox, lease)
+    const isUsed = await this.#guests
+      .daemonOf(sandbox, lease)
       .then((daemon) => hasProcesses(daemon, lease.signal))
       .catch(() => true);
     return this.#record(sandbox, isUsed ? keepAwake : expireIdle, 'done');
@@ -97,12 +101,13 @@ export class Expiration {
 
   /** Freezes the guest and collapses its daemon. Then commits the expiry, unless the deadline was moved meanwhile. */
   async #freeze(sandbox: Sandbox, lease: HeldLease): ReturnType<Step> {
+    if (await this.#guests.isSilent(sandbox, lease)) return this.#record(sandbox, yieldPlace);
     const [moved, { signal }] = [new AbortController(), lease];
     this.#collapses.set(sandbox.id, moved);
     let observed: ObservedFreeze;
     try {
-      const frozen = await freeze(await this.#daemonOf(sandbox, lease), signal);
-      const collapsed = await this.#collapse(sandbox, AbortSignal.any([signal, moved.signal]));
+      const frozen = await freeze(await this.#guests.daemonOf(sandbox, lease), signal);
+      const collapsed = await this.#guests.collapse(sandbox, AbortSignal.any([signal, moved.signal]));
       signal.throwIfAborted();
       observed = { freeze: frozen, collapse: collapsed };
     } catch (error) {
@@ -114,22 +119,6 @@ export class Expiration {
     const next = await this.#record(sandbox, (current, now) => commitExpiry(current, observed, now));
     if (next?.phase === 'thawing') this.tally.outcomes.averted++;
     return next;
-  }
-
-  /** Returns null when the collapse fails, because the expiry can continue with a larger snapshot. */
-  async #collapse(sandbox: Sandbox, signal: AbortSignal): Promise<ObservedFreeze['collapse']> {
-    if (outcomeOf(sandbox) === 'remove') return null;
-    try {
-      return await collapse(await this.#daemonOf(sandbox), signal);
-    } catch (error) {
-      if (signal.aborted) return null;
-      this.tally.failures.collapse++;
-      this.#parts.logger.warn(
-        { sandboxID: sandbox.id, reason: messageOf(error) },
-        'a collapse failed: the expiry continues, with a larger snapshot',
-      );
-      return null;
-    }
   }
 
   async #runHook(sandbox: Sandbox, signal: AbortSignal): ReturnType<Step> {
@@ -194,7 +183,8 @@ export class Expiration {
     const [hook, request] = [this.#parts.hooks[event], hookRequest(event, sandbox)];
     try {
       if (!hook) throw missingHook(event);
-      await this.tally.hooks.measure(() => hook.run(request, signal));
+      const onLate = () => this.#parts.logger.warn({ sandboxID: sandbox.id, event }, LATE_HOOK);
+      await this.tally.hooks.measure(() => hook.run(request, signal, onLate));
     } catch (error) {
       if (signal.aborted) throw error;
       return this.#failed(sandbox, event === 'expire' ? 'hook' : event, failed, error);
@@ -206,7 +196,7 @@ export class Expiration {
 
   async #thaw(sandbox: Sandbox, lease: HeldLease): ReturnType<Step> {
     try {
-      await thaw(await this.#daemonOf(sandbox, lease), lease.signal);
+      await thaw(await this.#guests.daemonOf(sandbox, lease), lease.signal);
     } catch (error) {
       if (lease.signal.aborted) throw error;
       return this.#failed(sandbox, 'thaw', postpone, error);
@@ -246,17 +236,11 @@ export class Expiration {
     // If the platform removed the record of a frozen sandbox, no other gateway would thaw it. After a hook, its machine is
     // already paused or gone.
     if (!next && hook !== 'done' && sandbox.phase !== 'creating')
-      await this.#daemonOf(sandbox)
+      await this.#guests
+        .daemonOf(sandbox)
         .then(thaw)
         .catch(() => {});
     return undefined;
-  }
-
-  /** Returns where to call a daemon. Throws `unavailable` for a forbidden address, and the abort reason of a lost lease. */
-  async #daemonOf({ port, accessToken, ...sandbox }: Sandbox, lease?: HeldLease): Promise<SandboxDaemon> {
-    const address = await this.#parts.addresses.resolve(sandbox.address);
-    lease?.assertHeld();
-    return { address, port, accessToken };
   }
 
   async #renew(sandbox: Sandbox, lease: HeldLease): Promise<void> {

@@ -17,12 +17,27 @@ const FREEZE_WAIT_MS = 5000;
  * slow guest delays the expiry of others.
  */
 const TIMEOUT_MS = FREEZE_WAIT_MS + 2000;
+/** A daemon that has not answered a probe within this time is silent, in ms. */
+const PROBE_MS = 1000;
 const COLLAPSE_TIMEOUT_MS = 5000;
 const INIT_TIMEOUT_MS = 2000;
 /** A response may have this many bytes. A daemon sends a few hundred, but a hostile guest may send anything. */
 const RESPONSE_LIMIT = 16 * 1024;
 /** An error quotes this much of the body of a refusal, in characters. */
 const QUOTED = 500;
+
+/** A daemon answers an operation that its guest does not offer with this status. */
+const NOT_OFFERED = 412;
+
+/** The daemon has refused an operation. */
+class Refused extends EnvdError {
+  readonly status: number;
+
+  constructor(operation: string, status: number, body: string) {
+    super('failed_precondition', `the daemon answered ${operation} with ${status}: ${body.slice(0, QUOTED)}`);
+    this.status = status;
+  }
+}
 
 /** The response to `POST /freeze`. */
 const FREEZE = {
@@ -66,12 +81,20 @@ const METRICS = {
 const NOT_FROZEN = ['notFrozen', 'failed', 'unobservable'] as const;
 
 /**
- * Freezes the workload of a guest. Throws `failed_precondition` when not all of it is frozen, and `unavailable` when the
- * daemon does not answer.
+ * Freezes the workload of a guest. Returns null when the guest cannot freeze anything, for instance in a container without
+ * cgroups. Throws `failed_precondition` when not all of it is frozen, and `unavailable` when the daemon does not answer.
  */
-export async function freeze(daemon: SandboxDaemon, signal: AbortSignal): Promise<Figures<typeof FREEZE>> {
+export async function freeze(
+  daemon: SandboxDaemon,
+  signal: AbortSignal,
+): Promise<Figures<typeof FREEZE> | null> {
   const operation = `/freeze?maxWaitMs=${FREEZE_WAIT_MS}`;
-  const figures = await ask(daemon, operation, FREEZE, TIMEOUT_MS, signal);
+  const body = await call(daemon, operation, TIMEOUT_MS, signal).catch((error: unknown) => {
+    if (error instanceof Refused && error.status === NOT_OFFERED) return null;
+    throw error;
+  });
+  if (body === null) return null;
+  const figures = readFigures(operation, body, FREEZE);
   const missing = NOT_FROZEN.find((name) => figures[name] === undefined);
   if (missing !== undefined) throw invalidResponse(operation, `member ${missing} is missing`);
   const running = NOT_FROZEN.filter((name) => figures[name] !== 0);
@@ -116,6 +139,15 @@ export async function hasProcesses(daemon: SandboxDaemon, signal: AbortSignal): 
 export async function init(daemon: SandboxDaemon, settings: object, signal: AbortSignal): Promise<void> {
   const body = JSON.stringify({ ...settings, accessToken: daemon.accessToken });
   await call(daemon, '/init', INIT_TIMEOUT_MS, signal, 'POST', body);
+}
+
+/** Returns false if a daemon is silent: it neither answers within a second nor refuses the connection. */
+export async function answers(daemon: SandboxDaemon, signal: AbortSignal): Promise<boolean> {
+  const limit = AbortSignal.timeout(PROBE_MS);
+  return call(daemon, '/health', 2 * PROBE_MS, AbortSignal.any([limit, signal]), 'GET').then(
+    () => true,
+    () => !limit.aborted,
+  );
 }
 
 /** Thaws the workload of a guest, which need not be frozen. Throws `unavailable` or `failed_precondition`. */
@@ -171,10 +203,7 @@ async function call(
     throw new EnvdError('unavailable', `the daemon did not answer ${operation}: ${reason}`, { cause: error });
   }
   if (status >= 200 && status < 300) return body;
-  throw new EnvdError(
-    'failed_precondition',
-    `the daemon answered ${operation} with ${status}: ${body.slice(0, QUOTED)}`,
-  );
+  throw new Refused(operation, status, body);
 }
 
 /** Sends a request and resolves with the head of its response, whose size is limited. */

@@ -50,7 +50,7 @@ const MEMBERS: Readonly<Record<string, Check>> = {
 };
 
 /**
- * Reads the answer of a create hook. `{"address": …}` describes a machine. `{"error": TEXT, "code": 400 to 499}` is a
+ * Reads the answer of a create hook. `{"address": …}` describes a machine. `{"error": TEXT, "code": 400 to 499, or 501}` is a
  * refusal, which is thrown as an `HttpError` for the client. Throws `failed_precondition` for anything else, and
  * `invalid_argument` for an address that is not allowed.
  * @param token the token of a machine whose hook names none
@@ -87,7 +87,7 @@ function parseAnswer(text: string): Readonly<Record<string, unknown>> {
 }
 
 function refusalOf(message: string, code: unknown): HttpError {
-  const isClients = Number.isInteger(code) && Number(code) >= 400 && Number(code) <= 499;
+  const isClients = Number.isInteger(code) && ((Number(code) >= 400 && Number(code) <= 499) || code === 501);
   return new HttpError(isClients ? Number(code) : 400, message.slice(0, 1000));
 }
 

@@ -1,9 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
+import type { Logger } from 'pino';
 import { EnvdError, messageOf } from '../../base/errors.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
 import type { Addresses } from '../access/addresses.ts';
-import { createRequest, type Hook } from '../hooks/hook.ts';
+import { createRequest, type Hook, LATE_HOOK } from '../hooks/hook.ts';
 import { endCreation, placeMachine } from '../leases/creation.ts';
 import { expiryId, type Sandbox } from '../leases/sandbox.ts';
 import { init } from './guest.ts';
@@ -33,6 +34,8 @@ export type Transition = (current: Sandbox, now: number) => Sandbox | null;
 type RecordChange = (transition: Transition) => Promise<NextRecord>;
 
 interface Order extends WantedMachine {
+  /** Must be called when the client should wait no longer, although the hook has not ended. */
+  readonly onLate: () => void;
   /** The reason of the failure, if the order has failed. */
   error?: unknown;
 }
@@ -41,10 +44,12 @@ interface Order extends WantedMachine {
 export class MachineMaker {
   readonly #hook: Hook | null;
   readonly #addresses: Addresses;
+  readonly #logger: Logger;
   /** The keys are ids of sandboxes. */
   readonly #orders = new Map<string, Order>();
 
-  constructor(hook: Hook | null, addresses: Addresses) {
+  constructor(hook: Hook | null, addresses: Addresses, logger: Logger) {
+    this.#logger = logger;
     this.#hook = hook;
     this.#addresses = addresses;
   }
@@ -55,15 +60,16 @@ export class MachineMaker {
   }
 
   /**
-   * Keeps an order while `work` fulfills it. Returns the error if that failed, otherwise undefined. Throws what `work`
-   * throws.
+   * Keeps an order while `work` fulfills it. Returns the error if that failed or if the hook is late, otherwise undefined.
+   * Throws what `work` throws.
    */
   async order(id: string, wanted: WantedMachine, work: () => Promise<void>): Promise<unknown> {
-    const order: Order = { ...wanted };
+    const late = Promise.withResolvers<unknown>();
+    const onLate = () => late.resolve(new EnvdError('unavailable', 'the create hook did not end in time'));
+    const order: Order = { ...wanted, onLate };
     this.#orders.set(id, order);
     try {
-      await work();
-      return order.error;
+      return await Promise.race([work().then(() => order.error), late.promise]);
     } finally {
       this.#orders.delete(id);
     }
@@ -97,7 +103,8 @@ export class MachineMaker {
    * ended. Then throws `aborted`.
    */
   async #abandon(sandbox: Sandbox, record: RecordChange, signal: AbortSignal): Promise<never> {
-    if (sandbox.address === '') await this.#make(sandbox, { seconds: 0, asked: {} }, record, signal);
+    if (sandbox.address === '')
+      await this.#make(sandbox, { seconds: 0, asked: {}, onLate() {} }, record, signal);
     throw new EnvdError(
       'aborted',
       'the gateway that began to create the sandbox has stopped, so no client waits for it',
@@ -107,11 +114,14 @@ export class MachineMaker {
   /** Calls the hook, and records the machine that it has made. */
   async #make(
     sandbox: Sandbox,
-    { seconds, asked }: Pick<Order, 'seconds' | 'asked'>,
+    { seconds, asked, onLate }: Pick<Order, 'seconds' | 'asked' | 'onLate'>,
     record: RecordChange,
     signal: AbortSignal,
   ) {
-    const answer = await this.#hook?.run(createRequest(sandbox, seconds, asked), signal);
+    const answer = await this.#hook?.run(createRequest(sandbox, seconds, asked), signal, () => {
+      this.#logger.warn({ sandboxID: sandbox.id, event: 'create' }, LATE_HOOK);
+      onLate();
+    });
     const forget = () => this.#hook?.forget(expiryId(sandbox));
     const { machine, init: settings } = this.#read(answer ?? '', forget);
     const placed = await record((current, now) => placeMachine(current, machine, now));

@@ -55,10 +55,15 @@ export class Resumes {
   }
 
   /**
-   * Resolves with the record of a sandbox when it runs. Throws an error with the status 502 when it cannot be resumed, 503
+   * Resolves with the record of a sandbox when it runs. If this call begins the resume, the sandbox runs for `seconds`, or for
+   * the time that it had left. Throws an error with the status 502 when it cannot be resumed, 503
    * when a limit is reached, and 504 when the resume takes too long. Throws the reason of `signal` when that aborts.
    */
-  async run({ id, owner }: Pick<Sandbox, 'id' | 'owner'>, signal: AbortSignal): Promise<Sandbox> {
+  async run(
+    { id, owner }: Pick<Sandbox, 'id' | 'owner'>,
+    signal: AbortSignal,
+    seconds?: number,
+  ): Promise<Sandbox> {
     const { maxWaiting, resumeWait } = this.#parts;
     const party = owner ?? id;
     const own = this.#waiting.get(party) ?? 0;
@@ -67,7 +72,7 @@ export class Resumes {
       const message = `too many requests wait for paused sandboxes (--max-waiting): ${all} in all, ${own} for '${party}': try again later`;
       throw new HttpError(503, message);
     }
-    const shared = this.#shared.get(id) ?? this.#share(id);
+    const shared = this.#shared.get(id) ?? this.#share(id, seconds);
     this.#waiting.set(party, own + 1);
     shared.waiting++;
     try {
@@ -86,9 +91,9 @@ export class Resumes {
     );
   }
 
-  #share(id: string): Shared {
+  #share(id: string, seconds: number | undefined): Shared {
     const stop = new AbortController();
-    const look = (found: ReadRecord) => this.#look(id, found);
+    const look = (found: ReadRecord) => this.#look(id, found, seconds);
     const done = this.#parts.registry.until(id, Number.POSITIVE_INFINITY, look, stop.signal);
     const shared: Shared = { done, stop, waiting: 0 };
     this.#shared.set(id, shared);
@@ -101,35 +106,40 @@ export class Resumes {
   }
 
   /** Returns the record if the sandbox runs, and undefined if it does not run yet. Begins the resume of a paused one. */
-  async #look(id: string, { sandbox, now }: ReadRecord): Promise<Sandbox | undefined> {
-    if (!sandbox) throw new HttpError(502, `sandbox '${id}' is not known`);
+  async #look(
+    id: string,
+    { sandbox, now }: ReadRecord,
+    seconds: number | undefined,
+  ): Promise<Sandbox | undefined> {
+    if (!sandbox) throw new HttpError(502, `sandbox '${id}' was not found`);
     if (isReachable(sandbox, now)) return sandbox;
     const { phase, failures, retryAt, deadline } = sandbox;
     // A sandbox that cannot be frozen or thawed would let every request wait in vain.
     const isStuck = failures > 0 && deadline <= now && phase !== 'paused' && phase !== 'resuming';
-    if (!isResumable(sandbox) || isStuck) throw new HttpError(502, `sandbox '${id}' has expired`);
+    if (!isResumable(sandbox) || isStuck)
+      throw new HttpError(502, `sandbox '${id}' was not found: it has expired`);
     if (phase !== 'paused') return undefined;
     if (retryAt > now) {
       const seconds = Math.ceil((retryAt - now) / 1000);
       throw new HttpError(502, `sandbox '${id}' could not be resumed: try again in ${seconds} s`);
     }
-    await this.#begin(id, sandbox.owner ?? null);
+    await this.#begin(sandbox, seconds);
     return undefined;
   }
 
-  async #begin(id: string, owner: string | null): Promise<void> {
+  async #begin({ id, owner }: Sandbox, seconds: number | undefined): Promise<void> {
     const { scheduler, maxResumes } = this.#parts;
     // This gateway may still be resuming the sandbox although the requests that began it are gone.
     if (this.#begun.has(id)) return;
-    const own = owner === null ? 0 : [...this.#begun.values()].filter((each) => each === owner).length;
+    const own = !owner ? 0 : [...this.#begun.values()].filter((each) => each === owner).length;
     if (!isFair(own, this.#begun.size, maxResumes)) {
       const message = `too many sandboxes are being resumed (--max-resumes): ${this.#begun.size}: try again later`;
       throw new HttpError(503, message);
     }
-    this.#begun.set(id, owner);
+    this.#begun.set(id, owner ?? null);
     const since = monotonicMs();
     try {
-      const sandbox = await this.#claim(id);
+      const sandbox = await this.#claim(id, seconds);
       if (sandbox) void scheduler.work(sandbox, since).finally(() => this.#begun.delete(id));
       else this.#begun.delete(id);
     } catch (error) {
@@ -139,10 +149,11 @@ export class Resumes {
   }
 
   /** Returns null if another gateway was quicker, or if the sandbox is no longer paused. */
-  async #claim(id: string): Promise<Sandbox | null> {
+  async #claim(id: string, seconds: number | undefined): Promise<Sandbox | null> {
     let isClaimed = false;
     const sandbox = await this.#parts.registry.change(id, (current, now) => {
-      const next = current.phase === 'paused' ? beginResume(current, this.#parts.owner, now) : current;
+      const next =
+        current.phase === 'paused' ? beginResume(current, this.#parts.owner, now, seconds) : current;
       isClaimed = next !== current;
       return next;
     });

@@ -26,6 +26,8 @@ export interface SchedulerParts extends LaneLimits {
   readonly owner: string;
   /** A paused sandbox is forgotten after this time, in ms; null means never. */
   readonly keptMs: number | null;
+  /** True if a hook removes the machine of a sandbox that is forgotten. */
+  readonly canRemove?: boolean;
   readonly logger: Logger;
 }
 
@@ -35,6 +37,7 @@ export class Scheduler {
   readonly #expiration: Expiration;
   readonly #owner: string;
   readonly #keptMs: number | null;
+  readonly #canRemove: boolean;
   readonly #logger: Logger;
   readonly #lanes: ExpiryLanes;
   readonly #inFlight = new Map<string, Promise<void>>();
@@ -44,7 +47,8 @@ export class Scheduler {
   #wake = () => {};
   #loop: Promise<unknown> = Promise.resolve();
 
-  constructor({ registry, expiration, owner, keptMs, logger, ...limits }: SchedulerParts) {
+  constructor({ registry, expiration, owner, keptMs, canRemove = false, logger, ...limits }: SchedulerParts) {
+    this.#canRemove = canRemove;
     this.#registry = registry;
     this.#expiration = expiration;
     this.#owner = owner;
@@ -142,7 +146,7 @@ export class Scheduler {
     let claimed = false;
     const since = monotonicMs();
     const sandbox = await this.#registry.change(id, (current, now) => {
-      const next = acquire(current, this.#owner, now);
+      const next = acquire(current, this.#owner, now, this.#canRemove);
       claimed = next !== current;
       return next;
     });

@@ -7,6 +7,8 @@ import type { Signer } from './signer.ts';
 
 /** An error quotes this much of the body of a refusal, in bytes; the rest is not read. */
 const QUOTED = 500;
+/** A late answer of a URL is waited for until its time limit has passed this many times. */
+const LATE_TIMES = 10;
 /** An answer to `create` may have this many bytes. */
 export const ANSWER_LIMIT = 16 * 1024;
 
@@ -20,9 +22,10 @@ export type HookEvent = 'expire' | 'kill' | 'resume' | 'create';
 export interface Hook {
   /**
    * Returns the answer of the hook to `create`, and an empty text for other events. Throws `failed_precondition` when the hook
-   * failed, and `unavailable` when it did not answer. `signal` ends the wait, not the hook.
+   * failed, and `unavailable` when it did not answer. `signal` ends the wait, not the hook. Calls `onLate` when the hook has not
+   * ended within its time and cannot be ended, so that its answer is still waited for.
    */
-  run(request: HookRequest, signal: AbortSignal): Promise<string>;
+  run(request: HookRequest, signal: AbortSignal, onLate?: () => void): Promise<string>;
   /** Must be called when the success of an attempt is recorded, so that no gateway calls the hook for it again. */
   forget(expiryID: string): void;
 }
@@ -84,6 +87,10 @@ export function hookRequest(event: Exclude<HookEvent, 'create'>, sandbox: Sandbo
   };
 }
 
+/** The log has this message when a hook is late. */
+export const LATE_HOOK =
+  'a hook has not ended within --hook-timeout: the gateway waits for its answer, which decides what follows';
+
 /** Returns the error for an event that needs a hook which is not configured. */
 export function missingHook(event: HookEvent): EnvdError {
   const flag = event === 'expire' ? '--hook' : `--${event}-hook`;
@@ -107,9 +114,17 @@ export class UrlHook implements Hook {
     this.#signer = signer;
   }
 
-  /** Sends a request a second time if its response was lost, because only the hook knows what happened to the machine. */
-  async run(request: HookRequest, signal: AbortSignal): Promise<string> {
-    const limited = AbortSignal.any([signal, AbortSignal.timeout(this.#limitMs)]);
+  /**
+   * Sends a request a second time if its response was lost, because only the hook knows what happened to the machine. For the
+   * same reason a late answer is waited for.
+   */
+  async run(request: HookRequest, signal: AbortSignal, onLate = () => {}): Promise<string> {
+    const late = setTimeout(onLate, this.#limitMs);
+    return this.#run(request, signal).finally(() => clearTimeout(late));
+  }
+
+  async #run(request: HookRequest, signal: AbortSignal): Promise<string> {
+    const limited = AbortSignal.any([signal, AbortSignal.timeout(LATE_TIMES * this.#limitMs)]);
     const response = await this.#post(request, limited)
       .catch((error: unknown) => (limited.aborted ? Promise.reject(error) : this.#post(request, limited)))
       .catch((error: unknown) => {

@@ -1,6 +1,9 @@
 /** Clients address the daemon of any sandbox by this port. */
 export const DAEMON_PORT = 49983;
 
+/** An id has only characters that need no quoting in a URL, a header or a file name. */
+export const SANDBOX_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
+
 /** The phases of a sandbox; `transitions.ts` lists the transitions. A removed sandbox has no record. */
 export const PHASES = [
   ...(['running', 'expiring', 'committed', 'thawing', 'paused'] as const),
@@ -59,6 +62,8 @@ export interface Registration extends Description {
    * the sandbox keeps what it had.
    */
   readonly trafficToken?: string | null;
+  /** Servers at the sandbox's ports get this as `Host`, with `${PORT}` for the port. If it is absent, they get what the client sent. */
+  readonly maskRequestHost?: string | null;
   /** This client may read and extend the sandbox. If it is null, only the platform may. */
   readonly owner: string | null;
 }
@@ -80,8 +85,12 @@ export interface Sandbox extends Registration {
   /** No new attempt begins before this time. */
   readonly retryAt: number;
   readonly observed: ObservedFreeze | null;
+  /** If true, the daemon did not answer when the sandbox began to expire, so it is probably dead. */
+  readonly isSilent?: boolean;
   /** While a client pauses the sandbox before its deadline, this is the deadline, which it gets back if the pause fails. */
   readonly pausedFrom?: number;
+  /** A paused sandbox had this time left when a client paused it, in ms; it gets the time back when it is resumed. */
+  readonly leftMs?: number;
   /** If true, the sandbox must be removed when the running hook has ended. */
   readonly isDoomed?: boolean;
   /** If this is absent, a hook has paused the machine of a paused sandbox. */
@@ -94,13 +103,33 @@ export interface Sandbox extends Registration {
   readonly isResumed?: boolean;
 }
 
+const isText = (value: unknown) => typeof value === 'string';
+const isCount = (value: unknown) => Number.isSafeInteger(value) && Number(value) >= 0;
+/** No time is later than JavaScript can show, in Unix ms. */
+const isTime = (value: unknown) => typeof value === 'number' && Math.abs(value) <= 8.64e15;
+
+/** Every record has these members. */
+const REQUIRED: { readonly [name in keyof Sandbox]?: (value: unknown) => boolean } = {
+  id: isText,
+  incarnation: isText,
+  address: isText,
+  port: isCount,
+  metadata: (value) => typeof value === 'object' && value !== null,
+  phase: (value) => PHASES.some((phase) => phase === value),
+  startedAt: isTime,
+  deadline: isTime,
+  expiries: isCount,
+  failures: isCount,
+  retryAt: isTime,
+};
+
 /** Parses a record. Returns null for a malformed one, so that it does not hide the others of a list. */
 export function readRecord(text: string): Sandbox | null {
   try {
-    const record = JSON.parse(text) as Partial<Sandbox> | null;
-    const isRecord =
-      typeof record?.id === 'string' && typeof record.metadata === 'object' && record.metadata !== null;
-    return isRecord ? (record as Sandbox) : null;
+    const record = JSON.parse(text) as Sandbox;
+    return Object.entries(REQUIRED).every(([name, has]) => has(record[name as keyof Sandbox]))
+      ? record
+      : null;
   } catch {
     return null;
   }
@@ -112,6 +141,8 @@ export interface Paused {
   readonly byHook: boolean;
   /** A paused sandbox is forgotten after this time, in ms; null means never. */
   readonly keptMs: number | null;
+  /** If true, a hook removes machines. It is called when a sandbox is forgotten, or expires without a hook that removes it. */
+  readonly canRemove?: boolean;
 }
 
 /** Returns what happens to a sandbox that expires. A client's request to pause it overrides its registration. */
@@ -133,6 +164,11 @@ export function isResumable(sandbox: Sandbox): boolean {
  */
 export function expiryId({ incarnation, expiries }: Sandbox): string {
   return `${incarnation}-${expiries}`;
+}
+
+/** Returns the number of failures by which the places for expiries are given. A silent sandbox counts as one that has failed. */
+export function countedFailures({ failures, isSilent }: Sandbox): number {
+  return failures + (isSilent ? 1 : 0);
 }
 
 /** Returns the machine that a sandbox runs on, as far as it is known. */

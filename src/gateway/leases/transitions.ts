@@ -156,19 +156,25 @@ export function failRemoval(sandbox: Sandbox, now: number): Sandbox {
   return { ...sandbox, ...nextAttempt(sandbox), failures, retryAt: now + retryDelay(failures) };
 }
 
-/** Claims a paused sandbox for `owner`, which resumes it. Returns the record unchanged if the last failure is too recent. */
-export function beginResume(sandbox: Sandbox, owner: string, now: number): Sandbox {
+/**
+ * Claims a paused sandbox for `owner`, which resumes it for `seconds`, or for the time that it had left. Returns the record
+ * unchanged if the last failure is too recent.
+ */
+export function beginResume(sandbox: Sandbox, owner: string, now: number, seconds?: number): Sandbox {
   if (sandbox.retryAt > now) return sandbox;
   const claim = { owner, until: now + LEASE_MS };
   // The deadline must not be later than now, because a later one means that the hook has registered the sandbox again.
   const deadline = Math.min(sandbox.deadline, now);
-  return transition(sandbox, 'resuming', { claim, deadline, expiries: sandbox.expiries + 1, observed: null });
+  const asked = seconds === undefined ? {} : { leftMs: seconds * 1000 };
+  const change = { claim, deadline, expiries: sandbox.expiries + 1, observed: null, ...asked };
+  return transition(sandbox, 'resuming', change);
 }
 
 /** Ends a successful resume of the machine. The guest is still frozen, as in its snapshot, and is thawed next. */
-export function endResume(sandbox: Sandbox, seconds: number, now: number): Sandbox {
-  if (sandbox.isDoomed) return toRemoving(sandbox, now);
-  const deadline = sandbox.deadline > now ? sandbox.deadline : now + seconds * 1000;
+export function endResume(resumed: Sandbox, seconds: number, now: number): Sandbox {
+  if (resumed.isDoomed) return toRemoving(resumed, now);
+  const { leftMs = seconds * 1000, ...sandbox } = resumed;
+  const deadline = sandbox.deadline > now ? sandbox.deadline : now + leftMs;
   const change = { ...usedAt(sandbox, now), deadline, failures: 0, retryAt: now, isResumed: true };
   return transition(sandbox, 'thawing', change);
 }
@@ -192,13 +198,13 @@ export function date(sandbox: Sandbox, keptMs: number, now: number): Sandbox {
 }
 
 /**
- * Claims a sandbox that is due for the gateway `owner`. Returns the record unchanged if it is not due, and null if it was
- * paused for so long that it is forgotten.
+ * Claims a sandbox that is due for the gateway `owner`. Returns the record unchanged if it is not due. One that was paused for
+ * so long that it is forgotten is removed by a hook; without such a hook (`canRemove`), returns null.
  */
-export function acquire(sandbox: Sandbox, owner: string, now: number): Sandbox | null {
+export function acquire(sandbox: Sandbox, owner: string, now: number, canRemove = false): Sandbox | null {
   if (dueAt(sandbox) > now) return sandbox;
-  if (sandbox.phase === 'paused') return null;
   const claim = { owner, until: now + LEASE_MS };
+  if (sandbox.phase === 'paused') return canRemove ? { ...removeSandbox(sandbox, now), claim } : null;
   // A sandbox that seems to be idle is only claimed, because its daemon is asked first whether processes run.
   if (sandbox.phase !== 'running' || sandbox.deadline > now) return { ...sandbox, claim };
   return transition(sandbox, 'expiring', { claim, expiries: sandbox.expiries + 1, observed: null });
@@ -213,39 +219,35 @@ export function renew(sandbox: Sandbox, owner: string, now: number): Sandbox {
  * Commits the expiry of a frozen guest, after which it cannot be averted. If the deadline was moved meanwhile, thaws the
  * guest instead.
  */
-export function commitExpiry(sandbox: Sandbox, observed: ObservedFreeze, now: number): Sandbox {
+export function commitExpiry(before: Sandbox, observed: ObservedFreeze, now: number): Sandbox {
+  const { isSilent: _, ...sandbox } = before;
   return sandbox.deadline > now
     ? transition(sandbox, 'thawing')
     : transition(sandbox, 'committed', { observed });
 }
 
-/** After so many failures, an expiry continues although its guest cannot be frozen. */
-const GRACE = 3;
-
 /** Lets the guest thaw after a failed expiry, which is then retried. */
 export function fail(sandbox: Sandbox, now: number): Sandbox {
   if (sandbox.isDoomed) return toRemoving(sandbox, now);
-  const { pausedFrom: deadline = sandbox.deadline, ...rest } = sandbox;
+  const { pausedFrom: deadline = sandbox.deadline, isSilent: _, ...rest } = sandbox;
   const failures = sandbox.failures + 1;
   return transition(rest, 'thawing', { deadline, failures, retryAt: now + retryDelay(failures) });
 }
 
-/**
- * Counts a failure when the guest could not be frozen. The expiry continues all the same if the sandbox must be removed, or
- * if it has failed too often, because no guest may decide whether it ends.
- */
-export function failFreeze(sandbox: Sandbox, now: number): Sandbox {
-  const mustEnd = outcomeOf(sandbox) === 'remove' || sandbox.isResumed || sandbox.failures >= GRACE;
-  return mustEnd ? commitExpiry(sandbox, { freeze: null, collapse: null }, now) : fail(sandbox, now);
-}
-
 /** Ends an expiry whose hook has succeeded, or that has no hook. Returns null if the record must be removed. */
-export function complete(sandbox: Sandbox, { byHook, keptMs }: Paused, now: number): Sandbox | null {
+export function complete(
+  sandbox: Sandbox,
+  { byHook, keptMs, canRemove = false }: Paused,
+  now: number,
+): Sandbox | null {
   const outcome = outcomeOf(sandbox);
-  if (outcome === 'remove') return null;
+  // Without a hook for expiries, the machine still exists.
+  if (outcome === 'remove') return canRemove && !byHook ? toRemoving(sandbox, now) : null;
   if (sandbox.isDoomed) return toRemoving(sandbox, now);
-  const { pausedFrom: _, isResumed: _resumed, machine: _machine, ...rest } = sandbox;
-  const change = { claim: null, failures: 0, retryAt: 0, ...forgottenAfter(keptMs, now) };
+  const { pausedFrom: _, isResumed: _resumed, machine: _machine, leftMs: _left, ...rest } = sandbox;
+  const leftMs = (sandbox.pausedFrom ?? 0) - sandbox.deadline;
+  const kept = { ...forgottenAfter(keptMs, now), ...(leftMs > 0 && { leftMs }) };
+  const change = { claim: null, failures: 0, retryAt: 0, ...kept };
   return transition(rest, 'paused', { ...change, ...(!byHook && { machine: 'frozen' }) });
 }
 

@@ -1,10 +1,18 @@
 import { randomBytes, randomUUID } from 'node:crypto';
-import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import { EnvdError, isSystemError, messageOf } from '../../base/errors.ts';
-import { dueAt, hostOf, PHASES, type Phase, readRecord, type Sandbox } from '../leases/sandbox.ts';
+import {
+  countedFailures,
+  dueAt,
+  hostOf,
+  PHASES,
+  type Phase,
+  readRecord,
+  type Sandbox,
+} from '../leases/sandbox.ts';
 import { GroupSync } from './group-sync.ts';
+import { restrictFiles } from './private-files.ts';
 import type {
   Due,
   DueSandbox,
@@ -39,10 +47,6 @@ type Row = Readonly<Record<string, unknown>>;
 const SQLITE_FULL = 13;
 const BEFORE_ALL: Position = { startedAt: -1, id: '' };
 const BEHIND_ALL: Position = { startedAt: Number.MAX_SAFE_INTEGER, id: '' };
-/** SQLite keeps files with these endings beside a database. */
-const COMPANIONS = ['-wal', '-shm', '-journal'] as const;
-const { O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
-
 /**
  * Keeps records in a SQLite database, for one gateway at a time. Writes are atomic. They survive a crash of the gateway, and
  * a crash of the machine once `write` has resolved.
@@ -80,7 +84,7 @@ export class EmbeddedStore implements Store {
     const pages = (where: string) => {
       const page = (comparison: '<' | '>', order: Order) =>
         database.prepare(
-          `SELECT record FROM ${table} WHERE ${where} (${start}, id) ${comparison} (?, ?)
+          `SELECT id, ${start} AS startedAt, record FROM ${table} WHERE ${where} (${start}, id) ${comparison} (?, ?)
            ORDER BY ${start} ${order}, id ${order} LIMIT ?`,
         );
       return { asc: page('>', 'asc'), desc: page('<', 'desc') };
@@ -141,6 +145,9 @@ export class EmbeddedStore implements Store {
     this.#read.get('');
   }
 
+  /** A database file loses no records while it is open. */
+  assertKept(): void {}
+
   async watch(onChange: OnChange): Promise<void> {
     this.#onChange = onChange;
   }
@@ -153,7 +160,7 @@ export class EmbeddedStore implements Store {
 
   async read(id: string): Promise<{ readonly stored: Stored | null; readonly now: number }> {
     const row = this.#read.get(id);
-    const stored = row ? { sandbox: recordOf(row), version: String(row.version) } : null;
+    const stored = row ? { sandbox: readRecord(String(row.record)), version: String(row.version) } : null;
     return { stored, now: steadyNow() };
   }
 
@@ -199,9 +206,12 @@ export class EmbeddedStore implements Store {
       owner === null
         ? this.#pages[order].all(startedAt, id, limit)
         : this.#pagesOfOwner[order].all(owner, startedAt, id, limit);
-    const sandboxes = rows.flatMap(readable);
-    const last = rows.length === limit ? sandboxes.at(-1) : undefined;
-    return { sandboxes, next: last ? { startedAt: last.startedAt, id: last.id } : null };
+    const last = rows.length === limit ? rows.at(-1) : undefined;
+    return {
+      sandboxes: rows.flatMap(readable),
+      malformed: rows.flatMap((row) => (readable(row).length > 0 ? [] : [String(row.id)])),
+      next: last ? { startedAt: Number(last.startedAt), id: String(last.id) } : null,
+    };
   }
 
   async countPhases(): Promise<Readonly<Record<Phase, number>>> {
@@ -230,27 +240,6 @@ export class EmbeddedStore implements Store {
 }
 
 /**
- * Sets the modes of a database and its companions to 0600, because they contain tokens. SQLite gives new companions the mode
- * of the database.
- */
-async function restrictFiles(path: string): Promise<void> {
-  await restrict(path, O_CREAT);
-  for (const companion of COMPANIONS) {
-    try {
-      await restrict(path + companion, O_NOFOLLOW);
-    } catch (error) {
-      if (!isSystemError(error, 'ENOENT')) throw error;
-    }
-  }
-}
-
-async function restrict(path: string, flags: number): Promise<void> {
-  await using file = await open(path, O_RDONLY | O_NONBLOCK | flags, 0o600);
-  const { mode } = await file.stat();
-  if ((mode & 0o077) !== 0) await file.chmod(0o600);
-}
-
-/**
  * Returns a wall-clock time (Unix ms) that does not jump while the gateway runs, because a jump could expire every sandbox at
  * once.
  */
@@ -264,11 +253,12 @@ function isFull(error: unknown): boolean {
 }
 
 function describeDue(sandbox: Sandbox): DueSandbox {
-  return { id: sandbox.id, host: hostOf(sandbox), owner: sandbox.owner ?? null, failures: sandbox.failures };
-}
-
-function recordOf(row: Row): Sandbox {
-  return JSON.parse(String(row.record)) as Sandbox;
+  return {
+    id: sandbox.id,
+    host: hostOf(sandbox),
+    owner: sandbox.owner ?? null,
+    failures: countedFailures(sandbox),
+  };
 }
 
 function readable(row: Row): readonly Sandbox[] {

@@ -29,17 +29,27 @@ export type RedisClient = ReturnType<typeof makeClient>;
  * to INFO.
  */
 export function checkServer(info: string, isCluster: boolean): void {
-  const read = (name: string) => new RegExp(`^${name}:([^\\r\\n]*)`, 'm').exec(info)?.[1] ?? '';
-  const [version, mode, role] = ['redis_version', 'redis_mode', 'role'].map(read);
+  const [version, mode, role] = ['redis_version', 'redis_mode', 'role'].map((name) => readInfo(info, name));
   if (Number.parseInt(version ?? '', 10) < OLDEST_MAJOR)
     refuse(`it is Redis ${version}, but version ${OLDEST_MAJOR} or later is needed`);
   if (mode === 'sentinel') refuse('it is a Sentinel: name it in --redis-sentinels');
   if (mode === 'cluster' && !isCluster) refuse('it is a node of a cluster: name it in --redis-cluster');
-  // With any other policy, Redis would remove records of sandboxes when its memory is full.
-  if (Number(read('maxmemory')) > 0 && read('maxmemory_policy') !== 'noeviction')
-    refuse(`its maxmemory-policy is ${read('maxmemory_policy')}: set it to noeviction`);
+  const fault = evictionFault(info);
+  if (fault !== null) refuse(fault);
   if (role === 'slave')
     throw new EnvdError('unavailable', 'the server of the registry is a replica, not the master');
+}
+
+/** Returns a member of a reply to INFO, or '' if it is missing. */
+export function readInfo(info: string, name: string): string {
+  return new RegExp(`^${name}:([^\\r\\n]*)`, 'm').exec(info)?.[1] ?? '';
+}
+
+/** Returns why a server would remove records of sandboxes when its memory is full, or null if it would not. */
+export function evictionFault(info: string): string | null {
+  const policy = readInfo(info, 'maxmemory_policy');
+  if (Number(readInfo(info, 'maxmemory')) === 0 || policy === 'noeviction') return null;
+  return `its maxmemory-policy is ${policy}: set it to noeviction`;
 }
 
 function refuse(reason: string): never {

@@ -1,5 +1,5 @@
 import { defineScript } from '@redis/client';
-import { hostOf, PHASES, type Sandbox } from '../leases/sandbox.ts';
+import { countedFailures, hostOf, PHASES, type Sandbox } from '../leases/sandbox.ts';
 
 /** All keys have this hash tag, so that they are in one slot of a cluster. */
 export const PREFIX = '{envd-gateway}';
@@ -178,7 +178,8 @@ export const KEYS = {
 /** Returns the last arguments of a write, from the endpoint on. They are empty if the record is removed. */
 export function fieldsOf(sandbox: Sandbox | null): readonly string[] {
   if (!sandbox) return ['', '', '', '', '', '', ''];
-  const { ip, port, failures, phase, startedAt, owner } = sandbox;
+  const { ip, port, phase, startedAt, owner } = sandbox;
+  const failures = countedFailures(sandbox);
   const endpoint = `${ip ?? '*'}:${port}`;
   return [endpoint, String(port), hostOf(sandbox), String(failures), phase, String(startedAt), owner ?? ''];
 }

@@ -5,6 +5,7 @@ import { LookCache } from './look-cache.ts';
 import { type OnMessage, RedisLink, type Server } from './redis-link.ts';
 import { BARRIER, fieldsOf, KEYS, SHARED_KEY } from './redis-scripts.ts';
 import type { Due, OnChange, PageQuery, ReadRecord, RecordPage, Store, Stored } from './registry.ts';
+import { Retention } from './retention.ts';
 
 /** So many records are put into the lists at a time, so that other commands can run in between. */
 const ENTERED = 500;
@@ -15,10 +16,12 @@ export class RedisStore implements Store {
   readonly exclusive = false;
   readonly #link: RedisLink;
   readonly #cache: LookCache;
+  readonly #retention: Retention;
   #onChange: OnChange = () => {};
 
-  private constructor(link: RedisLink, cache: LookCache) {
+  private constructor(link: RedisLink, cache: LookCache, retention: Retention) {
     this.#link = link;
+    this.#retention = retention;
     this.#cache = cache;
   }
 
@@ -37,7 +40,7 @@ export class RedisStore implements Store {
       isDaemon: (ip, port) => isDaemon(link, ip, port),
       beat: () => link.run((client) => client.ping()),
     });
-    const store = new RedisStore(link, cache);
+    const store = new RedisStore(link, cache, new Retention(link, logger));
     onMessage = (message) => store.#onMessage(message);
     await store.#enterAll();
     return store;
@@ -74,12 +77,20 @@ export class RedisStore implements Store {
   /** Writes, because a server whose disk or memory is full still answers reads. */
   async check(): Promise<void> {
     await this.#link.run((client) => client.set(BARRIER, ''));
+    await this.#retention.inspect();
+    this.#retention.assertKept();
+  }
+
+  assertKept(): void {
+    this.#retention.assertKept();
   }
 
   async key(): Promise<string> {
     const made = randomBytes(32).toString('hex');
     const options = { condition: 'NX', GET: true } as const;
-    return (await this.#link.run((client) => client.set(SHARED_KEY, made, options))) ?? made;
+    const key = (await this.#link.run((client) => client.set(SHARED_KEY, made, options))) ?? made;
+    this.#retention.expect(key);
+    return key;
   }
 
   read(id: string): Promise<{ readonly stored: Stored | null; readonly now: number }> {
@@ -118,6 +129,10 @@ export class RedisStore implements Store {
     const [id, startedAt] = found.at(-1) ?? [];
     return {
       sandboxes: found.flatMap(([, , record]) => readable(record)),
+      // A record that is empty was removed meanwhile.
+      malformed: found.flatMap(([each = '', , record]) =>
+        record && readable(record).length === 0 ? [each] : [],
+      ),
       next: id !== undefined && found.length === limit ? { id, startedAt: Number(startedAt) } : null,
     };
   }
@@ -147,7 +162,7 @@ export class RedisStore implements Store {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    for (const each of [this.#cache, this.#link]) each[Symbol.dispose]();
+    for (const each of [this.#retention, this.#cache, this.#link]) each[Symbol.dispose]();
   }
 }
 
@@ -160,7 +175,7 @@ async function read(
   );
   const now = Number(seconds) * 1000 + Math.floor(Number(micros) / 1000);
   if (key !== KEYS.record(id) || Number.isNaN(now)) link.distrust();
-  return { stored: version && record ? { sandbox: parse(record), version } : null, now };
+  return { stored: version && record ? { sandbox: readRecord(record), version } : null, now };
 }
 
 async function isDaemon(link: RedisLink, ip: string | null, port: number): Promise<boolean> {
@@ -172,8 +187,4 @@ async function isDaemon(link: RedisLink, ip: string | null, port: number): Promi
 function readable(record = ''): readonly Sandbox[] {
   const sandbox = readRecord(record);
   return sandbox ? [sandbox] : [];
-}
-
-function parse(record: string): Sandbox {
-  return JSON.parse(record) as Sandbox;
 }

@@ -6,7 +6,8 @@ import { Changes, type FollowedRecord } from './changes.ts';
 
 /** A record with its version, which changes with every write. */
 export interface Stored {
-  readonly sandbox: Sandbox;
+  /** It is null if the record is malformed. */
+  readonly sandbox: Sandbox | null;
   readonly version: string;
 }
 
@@ -50,6 +51,8 @@ export interface PageQuery {
 /** A page of the list of sandboxes. Registrations and removals between two pages neither repeat nor hide other sandboxes. */
 export interface RecordPage {
   readonly sandboxes: readonly Sandbox[];
+  /** The ids of records that are left out because they are malformed. */
+  readonly malformed: readonly string[];
   /** The next page begins behind this position. It is null if there is no next page. */
   readonly next: Position | null;
 }
@@ -65,8 +68,10 @@ export type OnChange = (id: string | null) => void;
 export interface Store extends AsyncDisposable {
   /** True if no other gateway can open the store at the same time. */
   readonly exclusive: boolean;
-  /** Throws if records cannot be read or written now. */
+  /** Throws if records cannot be read or written now, or if records are lost or may be. */
   check(): Promise<void>;
+  /** Throws `unavailable` if records were lost or may be, as far as that is known. */
+  assertKept(): void;
   /** Calls `onChange` after each later change. */
   watch(onChange: OnChange): Promise<void>;
   /** Returns a random secret that all gateways of this registry share. The first gateway makes it. */
@@ -111,14 +116,23 @@ export interface ReadRecord {
 export class Registry {
   readonly #store: Store;
   readonly #changes = new Changes();
+  readonly #malformed = new Set<string>();
+  readonly #onMalformed: (id: string) => void;
 
-  constructor(store: Store) {
+  /** @param onMalformed is called once for each malformed record that is found */
+  constructor(store: Store, onMalformed: (id: string) => void = () => {}) {
     this.#store = store;
+    this.#onMalformed = onMalformed;
   }
 
   /** Throws if records cannot be read or written now. */
   check(): Promise<void> {
     return this.#store.check();
+  }
+
+  /** Throws `unavailable` if records were lost or may be, as far as that is known. */
+  assertKept(): void {
+    this.#store.assertKept();
   }
 
   /** Returns the current record, or null as `sandbox` if there is none. */
@@ -148,7 +162,7 @@ export class Registry {
   async change(id: string, change: Change): Promise<Sandbox | null | undefined> {
     for (;;) {
       const { stored, now } = await this.#store.read(id);
-      if (!stored) return undefined;
+      if (!stored?.sandbox) return undefined;
       const sandbox = change(stored.sandbox, now);
       if (sandbox === stored.sandbox) return sandbox;
       if (await this.#store.write(id, sandbox, stored.version)) return sandbox;
@@ -197,14 +211,20 @@ export class Registry {
     return this.#store.isDaemon(ip, port);
   }
 
-  page(query: PageQuery): Promise<RecordPage> {
-    return this.#store.page(query);
+  /** A malformed record is left out of a page, so that it does not hide the others. */
+  async page(query: PageQuery): Promise<RecordPage> {
+    const page = await this.#store.page(query);
+    for (const id of page.malformed) {
+      if (!this.#malformed.has(id)) this.#onMalformed(id);
+      this.#malformed.add(id);
+    }
+    return page;
   }
 
   /** Yields all records, or those of one client. They may change meanwhile, because they are read in pages. */
   async *list(owner: string | null = null): AsyncGenerator<Sandbox> {
     for (let after: Position | null = null; ; ) {
-      const { sandboxes, next } = await this.#store.page({ order: 'asc', limit: PAGE, after, owner });
+      const { sandboxes, next } = await this.page({ order: 'asc', limit: PAGE, after, owner });
       yield* sandboxes;
       if (!next) return;
       after = next;

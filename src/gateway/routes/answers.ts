@@ -5,13 +5,23 @@ import { passOnIds } from '../../base/http/call-ids.ts';
 /** The gateway's own responses have these headers, so that pages of any origin can read them and nobody caches them. */
 export const OWN_HEADERS = { ...ERROR_HEADERS, 'access-control-allow-origin': '*' } as const;
 
+/**
+ * Returns the usual value of `Retry-After` for a status, in seconds. Published clients try again after 429 and 503 only if the
+ * header is there. Returns undefined for other statuses.
+ */
+export function retryAfterOf(code: number): number | undefined {
+  return code === 429 || code === 503 ? 1 : undefined;
+}
+
 /** A refusal as the client gets it. */
 export interface RefusalAnswer {
   /** The HTTP status. */
   readonly code: number;
   readonly message: string;
-  /** The value of `Retry-After`, in whole seconds. If it is absent, the header is not sent. */
+  /** The value of `Retry-After`, in whole seconds. If it is absent, statuses that need the header get 1. */
   readonly retryAfter?: number | undefined;
+  /** The port of the sandbox on which nothing listens. */
+  readonly port?: number;
   /** More headers. */
   readonly headers?: Readonly<Record<string, string>>;
 }
@@ -21,7 +31,7 @@ export interface RefusalAnswer {
  */
 export function refuse(
   response: ServerResponse,
-  { code, message, retryAfter, headers }: RefusalAnswer,
+  { code, message, port, headers, retryAfter = retryAfterOf(code) }: RefusalAnswer,
   sandboxID?: string,
 ): void {
   if (response.headersSent) {
@@ -31,7 +41,9 @@ export function refuse(
   // Headers of the sandbox's response may already be set.
   for (const name of response.getHeaderNames()) response.removeHeader(name);
   const body =
-    sandboxID === undefined ? errorBody(code, message) : JSON.stringify({ sandboxID, message, code });
+    sandboxID === undefined
+      ? errorBody(code, message)
+      : JSON.stringify({ sandboxID, message, ...(port !== undefined && { port }), code });
   passOnIds(response.req, response);
   if (retryAfter !== undefined) response.setHeader('retry-after', retryAfter);
   // Without a reason phrase of its own, the response would have that of the sandbox.
@@ -42,6 +54,15 @@ export function refuse(
   });
   response.end(body);
 }
+
+const METHODS = 'GET, HEAD, POST, PUT, PATCH, DELETE';
+
+/** The refusal of every TRACE, whose answer would show what servers on the way have added to the request. */
+export const NO_TRACE: RefusalAnswer = {
+  code: 405,
+  message: `method TRACE is not allowed: use ${METHODS}`,
+  headers: { allow: `${METHODS}, OPTIONS` },
+};
 
 /** Browsers may cache the answer to a preflight for this time, in seconds. */
 const PREFLIGHT_MAX_AGE_S = '7200';
@@ -57,7 +78,7 @@ export function answerPreflight(request: IncomingMessage, response: ServerRespon
   response
     .writeHead(204, {
       'access-control-allow-origin': '*',
-      'access-control-allow-methods': 'GET, HEAD, POST, PUT, PATCH, DELETE',
+      'access-control-allow-methods': METHODS,
       ...(wanted !== undefined && { 'access-control-allow-headers': wanted }),
       'access-control-max-age': PREFLIGHT_MAX_AGE_S,
       vary: 'Access-Control-Request-Headers',

@@ -1,10 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { EnvdError } from '../../base/errors.ts';
-import { DAEMON_PORT } from '../leases/sandbox.ts';
+import { DAEMON_PORT, SANDBOX_ID } from '../leases/sandbox.ts';
 import { readName } from './names.ts';
-
-/** An id has only characters that need no quoting in a URL, a header or a file name. */
-export const SANDBOX_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
 
 /** An error quotes so much of the value of a header, in characters. */
 const QUOTED = 64;
@@ -42,10 +39,9 @@ export class TargetReader {
   /**
    * Returns the target, or null if neither headers nor host name a sandbox. Throws `invalid_argument` if one of them is
    * malformed or repeated, if the id is missing, or if they contradict each other.
-   * @param hostHeader the name of the header with the host, in lower case
    */
-  read(request: IncomingMessage, hostHeader = 'host'): Target | null {
-    const named = this.#domain === null ? null : readName(request, this.#domain, hostHeader);
+  read(request: IncomingMessage): Target | null {
+    const named = this.#domain === null ? null : readName(request, this.#domain);
     const ids = request.headersDistinct[this.idHeader.toLowerCase()];
     const ports = request.headersDistinct[this.portHeader.toLowerCase()];
     if (!ids && !ports) return named && { ...named, isByHost: true };

@@ -83,6 +83,17 @@ describe.each(['embedded', 'redis'])('dead sandboxes do not delay others, with t
   });
 });
 
+test('the dead sandboxes of one owner on a host do not delay the healthy one that he has there', async () => {
+  await using gateway = await startGateway();
+  const same = { host: 'shared', owner: 'ada', timeout: 0 };
+  await Promise.all(range(64).map((index) => gateway.register(`dead-${index}`, dead.port, same)));
+  await gateway.register('healthy', healthy.port, same);
+  await phase(gateway, 'healthy', 'paused');
+  // Without the probe, most of them would have failed before the turn of the healthy one.
+  const failed = gateway.log.filter(({ step }) => step === 'freeze');
+  expect(failed.length).toBeLessThan(16);
+});
+
 test('places are shared out', () => {
   const lanes = new ExpiryLanes({ maxExpiries: 8, maxExpiriesPerHost: 3 });
   const take = (id: string, host: string, failed = 0) =>

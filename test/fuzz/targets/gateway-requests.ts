@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { Forwarded } from '../../../src/gateway/access/forwarded.ts';
+import { SANDBOX_ID } from '../../../src/gateway/leases/sandbox.ts';
 import { rewriteRequest } from '../../../src/gateway/proxy/headers.ts';
 import { hasPassed, Via } from '../../../src/gateway/proxy/via.ts';
 import { closedOperation, originForm } from '../../../src/gateway/routes/closed-paths.ts';
-import { SANDBOX_ID, TargetReader } from '../../../src/gateway/routes/target.ts';
+import { TargetReader } from '../../../src/gateway/routes/target.ts';
 import { cut, unlessRefused } from '../refused.ts';
 import { Wire } from '../wire.ts';
 
@@ -43,7 +44,7 @@ function check(request: IncomingMessage, response: ServerResponse): void {
   assert(path === null || path.startsWith('/'));
   closedOperation(path ?? '');
   const framing = request.headers['content-length'];
-  rewriteRequest(request, { pseudonym, forwarded });
+  rewriteRequest(request, { pseudonym, host: null, forwarded });
   // Nobody is trusted, so it tells of the connection alone.
   assert.doesNotMatch(String(request.headers['x-forwarded-for']), /,/);
   for (const name of HOP_BY_HOP) assert(!Object.hasOwn(request.headers, name));

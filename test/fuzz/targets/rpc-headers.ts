@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { announcedDigests, wantedDigest } from '../../../src/daemon/extensions/digests/digests.ts';
 import { streamCodecOf } from '../../../src/daemon/http/connect/connect-stream.ts';
 import { keepaliveMsOf, timeoutOf } from '../../../src/daemon/http/connect/request.ts';
 import {
@@ -7,7 +8,6 @@ import {
   dispositionOf,
   typeOf,
 } from '../../../src/daemon/http/rest/files/content-headers.ts';
-import { announcedDigests, wantedDigest } from '../../../src/daemon/http/rest/files/digests.ts';
 import { validateMetadata } from '../../../src/daemon/services/files/entries/metadata.ts';
 import { unlessRefused } from '../refused.ts';
 

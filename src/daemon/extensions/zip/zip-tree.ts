@@ -6,7 +6,7 @@ import type { OpenFile } from '../../linux/files/open-file.ts';
 import type { Lanes } from '../../linux/lanes/lanes.ts';
 import { type BytePath, pathBuffer } from '../../linux/paths/byte-path.ts';
 import { MAX_DEPTH } from '../../linux/paths/paths.ts';
-import { ArchivedTree } from '../../services/files/tar/pack/archived-tree.ts';
+import { ArchivedTree } from '../../services/files/archived-tree.ts';
 
 /** For its directory, an archive keeps this many bytes of each entry, besides the name. */
 const ENTRY_BYTES = 512;

@@ -9,7 +9,6 @@ import {
   requireCoding,
   typeOf,
 } from './content-headers.ts';
-import { wantedDigest } from './digests.ts';
 import {
   assertPreconditions,
   isConditional,
@@ -43,6 +42,7 @@ export function planDownload(
   method: string,
   headers: IncomingHttpHeaders,
   file: DownloadFacts,
+  wantsDigest = false,
 ): DownloadPlan {
   const validators = validatorsOf(file.tag, file.modified);
   if (isConditional(headers)) {
@@ -51,7 +51,7 @@ export function planDownload(
     if (cached)
       return { status: 304, headers: commonHeaders(validators, cached), pieces: [], coding: 'identity' };
   }
-  const coding = codingFor(headers);
+  const coding = codingFor(headers, wantsDigest);
   const common = commonHeaders(validators, coding);
   // RFC 9110 defines ranges for GET only. Here they are supported for the identity coding.
   const isForRanges = method === 'GET' && coding === 'identity' && mayHaveRanges(headers, validators);
@@ -63,9 +63,9 @@ export function planDownload(
 }
 
 /** Chooses the coding. Ranges, conditions and a wanted digest apply to the uncoded file, so they get the identity coding. */
-function codingFor(headers: IncomingHttpHeaders): Coding {
+function codingFor(headers: IncomingHttpHeaders, wantsDigest: boolean): Coding {
   const accept = headers['accept-encoding'];
-  const isAboutFile = headers.range !== undefined || isConditional(headers) || wantedDigest(headers) !== null;
+  const isAboutFile = headers.range !== undefined || isConditional(headers) || wantsDigest;
   if (isAboutFile && acceptsIdentity(accept)) return 'identity';
   return requireCoding(accept);
 }

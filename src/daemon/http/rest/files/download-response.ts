@@ -5,13 +5,12 @@ import { HttpError } from '../../../../base/errors.ts';
 import { SocketOutput } from '../../../linux/network/socket-output.ts';
 import { readPieces } from '../../../services/files/content.ts';
 import type { Download, FileRange } from '../../../services/files/download.ts';
-import type { DigestAlgorithm } from '../../../services/files/entries/digest.ts';
 import type { CallScope } from '../../admission/call-scope.ts';
 import { sendError } from '../../admission/errors.ts';
 import { sendBody, sendStream, sendWhole, writeAndFree } from './body-writer.ts';
 import { compressionPays, GZIP, gzip } from './compression.ts';
+import type { ContentDigests } from './content-digests.ts';
 import { acceptsIdentity } from './content-headers.ts';
-import { formatDigest, wantedDigest } from './digests.ts';
 import { type DownloadLimits, exhausted } from './download-limits.ts';
 import { type DownloadPlan, planDownload } from './download-plan.ts';
 
@@ -21,9 +20,12 @@ export async function sendDownload(
   reply: FastifyReply,
   download: Download,
   limits: DownloadLimits,
+  digests: ContentDigests | null,
 ): Promise<FastifyReply> {
   await using _ = download;
-  const plan = await planWith(request, reply, download, limits);
+  const wantsDigest = digests?.isWanted(request.headers) ?? false;
+  const planned = await planWithin(request, reply, download, limits, wantsDigest);
+  const plan = digests ? await withDigest(request, planned, download, digests) : planned;
   const range = plan.coding === 'identity' ? download.rangeOf(plan.pieces) : null;
   if (plan.status === 416) {
     const error = new HttpError(416, 'none of the ranges lies in the file');
@@ -44,18 +46,19 @@ function begin(reply: FastifyReply, { status, headers }: DownloadPlan): FastifyR
   return reply.headers(headers).code(status);
 }
 
-async function planWith(
-  request: FastifyRequest,
-  reply: FastifyReply,
+/**
+ * Adds the digest that the client wants. A coded response has none, because coded bytes are unknown before they are sent. The digest is
+ * of the whole file, also with ranges. Source: RFC 9530, section 4.
+ */
+async function withDigest(
+  { headers, call }: FastifyRequest,
+  plan: DownloadPlan,
   download: Download,
-  limits: DownloadLimits,
+  digests: ContentDigests,
 ): Promise<DownloadPlan> {
-  const plan = await planWithin(request, reply, download, limits);
-  const algorithm = digestAlgorithm(request, plan);
-  if (algorithm === null) return plan;
-  const digest = await download.digest(algorithm, request.call.transfer(0));
-  if (digest === null) return plan;
-  return { ...plan, headers: { ...plan.headers, 'repr-digest': formatDigest(algorithm, digest) } };
+  if (plan.coding !== 'identity' || plan.status >= 300) return plan;
+  const described = await digests.describe(headers, download, call.transfer(0));
+  return { ...plan, headers: { ...plan.headers, ...described } };
 }
 
 /**
@@ -67,24 +70,18 @@ async function planWithin(
   { raw: response }: FastifyReply,
   download: Download,
   limits: DownloadLimits,
+  wantsDigest: boolean,
 ): Promise<DownloadPlan> {
-  const plan = planDownload(method, headers, download);
+  const plan = planDownload(method, headers, download, wantsDigest);
   const mayBePlain = acceptsIdentity(headers['accept-encoding']) && download.size !== null;
-  const plain = () => planDownload(method, { ...headers, 'accept-encoding': 'identity' }, download);
+  const plain = () =>
+    planDownload(method, { ...headers, 'accept-encoding': 'identity' }, download, wantsDigest);
   if (plan.coding === 'gzip' && mayBePlain && !(await compressionPays(download, limits))) return plain();
   const isDirect = plan.coding === 'identity' && download.rangeOf(plan.pieces) !== null;
   if (method === 'HEAD' || plan.status >= 300 || download.isSmall || isDirect) return plan;
   if (limits.mayStream(response)) return plan;
   if (plan.coding !== 'identity' && mayBePlain) return plain();
   throw exhausted('all places for compressed bodies and several ranges are taken');
-}
-
-/**
- * Returns the algorithm that `Want-Repr-Digest` asks for; null when it asks for none, and when the response is coded, because coded
- * bytes are unknown before they are sent. The digest is of the whole file, also with ranges. Source: RFC 9530, section 4.
- */
-function digestAlgorithm(request: FastifyRequest, { status, coding }: DownloadPlan): DigestAlgorithm | null {
-  return coding === 'identity' && status < 300 ? wantedDigest(request.headers) : null;
 }
 
 async function compress(body: Buffer | AsyncIterable<Buffer>): Promise<Buffer | Readable> {

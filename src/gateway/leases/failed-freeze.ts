@@ -1,0 +1,26 @@
+import { outcomeOf, type Sandbox } from './sandbox.ts';
+import { commitExpiry, fail } from './transitions.ts';
+
+/** After so many failures, an expiry continues although its guest cannot be frozen. */
+const GRACE = 3;
+
+/**
+ * Counts a failure when the guest could not be frozen. The expiry continues all the same if the sandbox must be removed, or
+ * if it has failed too often, because no guest may decide whether it ends.
+ */
+export function failFreeze(sandbox: Sandbox, now: number): Sandbox {
+  return mustEnd(sandbox) ? commitExpiry(sandbox, { freeze: null, collapse: null }, now) : fail(sandbox, now);
+}
+
+function mustEnd(sandbox: Sandbox): boolean {
+  return outcomeOf(sandbox) === 'remove' || sandbox.isResumed === true || sandbox.failures >= GRACE;
+}
+
+/**
+ * Lets a silent sandbox wait for a place among those that have failed, so that it does not delay others. One that must end in
+ * any case goes on at once.
+ */
+export function yieldPlace(sandbox: Sandbox, now: number): Sandbox {
+  if (mustEnd(sandbox)) return commitExpiry(sandbox, { freeze: null, collapse: null }, now);
+  return { ...sandbox, isSilent: true, claim: null, retryAt: now };
+}
