@@ -229,9 +229,9 @@ describe('state of modules', () => {
 
 describe('restricted imports', () => {
   test('services import no HTTP, no Connect and no protobuf', () => {
-    // `base/http/client-errors.ts`, `connections.ts` and `websocket.ts` are what the HTTP servers of both programs share.
+    // `base/http/client-errors.ts`, `connections.ts`, `pieces.ts` and `websocket.ts` are what the HTTP servers of both programs share.
     const known = /^(fastify|@fastify\/|@connectrpc\/|@bufbuild\/|node:http|.*\/client-errors\.ts)/;
-    const below = /^(base\/(?!http\/(client-errors|connections|websocket)\.ts)|daemon\/services\/)/;
+    const below = /^(base\/(?!http\/(client-errors|connections|pieces|websocket)\.ts)|daemon\/services\/)/;
     expect(imports.filter(({ file, target }) => below.test(file) && known.test(target))).toEqual([]);
   });
 

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
 import type { Logger } from 'pino';
+import { RefusalLines } from '../base/http/refusal-lines.ts';
 import { Addresses } from './access/addresses.ts';
 import { Forwarded } from './access/forwarded.ts';
 import { InFlight } from './access/in-flight.ts';
@@ -75,7 +76,8 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
   await registry.dropClaims();
   const { exchanges, pools, staleConnections } = await composeConnections(config, registry, keys, logger);
   const onGone = (id: string) => staleConnections.close(id);
-  const common: Common = { config, logger, registry, addresses, keys, onGone };
+  const refusals = new RefusalLines(logger, 'a key');
+  const common: Common = { config, logger, registry, addresses, keys, onGone, refusals };
   const expiry = await composeExpiry(common);
   const { scheduler, resumes, comparison } = expiry;
   const targets = new TargetReader(config.headerPrefix, config.domain);
@@ -95,8 +97,7 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
   const parts = { targets, previews, exchanges, staleConnections, inFlight, keys, forwarded, times, logger };
   const router: Router = new Router({
     ...parts,
-    maxRequests,
-    requireKey,
+    ...{ maxRequests, requireKey, refusals },
     finder: new RouteFinder({ registry, addresses, activity, via, resumes, rates, times, gate, requireKey }),
     proxy: new ReverseProxy(pools, config.responseTimeout * 1000, forwarded, targets.vary),
     platform: (request, response) => app.routing(request, response),
@@ -151,6 +152,7 @@ interface Common {
   readonly addresses: Addresses;
   readonly keys: Keys;
   readonly onGone: (id: string) => void;
+  readonly refusals: RefusalLines;
 }
 
 /** These exist before the registry does. */
@@ -209,7 +211,7 @@ function composeMachineComparison(config: Limited, registry: Registry, onChange:
 }
 
 function composePlatform(
-  { config, logger, registry, addresses, keys, onGone }: Common,
+  { config, logger, registry, addresses, keys, onGone, refusals }: Common,
   {
     expiration,
     scheduler,
@@ -236,5 +238,6 @@ function composePlatform(
     onExpiry,
     domain,
     logger,
+    refusals,
   });
 }

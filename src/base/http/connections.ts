@@ -7,6 +7,7 @@ import {
 } from 'node:http';
 import type { Socket } from 'node:net';
 import { clientErrorHandler, closeWith, refuseExpectation } from './client-errors.ts';
+import { Pieces } from './pieces.ts';
 
 /** So many requests of one connection may wait for the response before them. */
 const MOST_WAITING = 32;
@@ -32,6 +33,8 @@ interface Connection {
   readonly waiting: Exchange[];
   /** Whether the connection was upgraded and carries no HTTP any more. */
   isUpgraded: boolean;
+  /** Null until the parser is attached. */
+  pieces: Pieces | null;
 }
 
 /**
@@ -71,17 +74,23 @@ export class Connections {
   attach(server: Server, serve: RequestListener): void {
     const parse = server.listeners('connection');
     server.removeAllListeners('connection').on('connection', (socket: Socket) => {
-      if (this.#accepts(socket)) for (const listener of parse) listener.call(server, socket);
+      const connection = this.#accept(socket);
+      if (connection === null) return;
+      for (const listener of parse) listener.call(server, socket);
+      connection.pieces = new Pieces(socket);
     });
+    server.on('upgrade', (_request, socket) => this.#keep(socket as Socket));
     for (const event of ['request', 'checkContinue'] as const)
       server.on(event, (request, response) => this.#arrive({ request, response, serve }));
     server.on('checkExpectation', (request, response) =>
       this.#arrive({ request, response, serve: refuseExpectation }),
     );
-    server.on(
-      'clientError',
-      clientErrorHandler((socket) => this.#open.get(socket)?.current ?? null, this.#headLimit),
-    );
+    const currentOf = (socket: Socket) => this.#open.get(socket)?.current ?? null;
+    const refuse = clientErrorHandler(currentOf, this.#headLimit);
+    server.on('clientError', (error, socket) => {
+      this.#open.get(socket as Socket)?.pieces?.refuse();
+      refuse(error, socket as Socket);
+    });
   }
 
   /** Returns whether a connection is open, and no request of it is being served or waits. */
@@ -91,36 +100,41 @@ export class Connections {
   }
 
   /** Marks a connection as upgraded: it counts as in use until it is closed. */
-  keep(socket: Socket): void {
+  #keep(socket: Socket): void {
     const connection = this.#open.get(socket);
-    if (connection) connection.isUpgraded = true;
+    if (!connection) return;
+    connection.isUpgraded = true;
+    connection.pieces?.release();
   }
 
-  /** Refuses the connection with 503 when all are in use. */
-  #accepts(socket: Socket): boolean {
+  /** Returns null and refuses the connection with 503 when all are in use. */
+  #accept(socket: Socket): Connection | null {
     if (this.#open.size >= this.#most && !this.#makeRoom()) {
       this.#refused++;
       socket.on('error', () => {}).resume();
       const text = `too many connections: ${this.#most} are in use (--max-connections): close some, or try again later`;
       closeWith(socket, 503, text);
-      return false;
+      return null;
     }
-    this.#open.set(socket, { current: null, waiting: [], isUpgraded: false });
+    const connection: Connection = { current: null, waiting: [], isUpgraded: false, pieces: null };
+    this.#open.set(socket, connection);
     socket.once('close', () => this.#forget(socket));
-    return true;
+    return connection;
   }
 
   #arrive(exchange: Exchange): void {
     const { socket } = exchange.request;
     const connection = this.#open.get(socket);
-    // Node continues to parse what it has read from a connection that was closed.
-    if (!connection || socket.destroyed) return;
-    if (connection.current === null && connection.waiting.length === 0) {
+    if (!connection) return;
+    connection.pieces?.begin(exchange.request);
+    const { current, waiting } = connection;
+    if (current === null && waiting.length === 0) {
       this.#begin(connection, exchange);
-    } else if (connection.waiting.length >= MOST_WAITING || this.#waiting >= MOST_WAITING_IN_ALL) {
+    } else if (waiting.length >= MOST_WAITING || this.#waiting >= MOST_WAITING_IN_ALL) {
+      // What was read behind this request is not parsed.
       this.#close(socket);
     } else {
-      connection.waiting.push(exchange);
+      waiting.push(exchange);
       this.#waiting++;
     }
   }

@@ -7,6 +7,7 @@ import Fastify, {
 import type { Logger } from 'pino';
 import { EnvdError, errorBody, HttpError, httpStatusOf, messageOf } from '../../base/errors.ts';
 import { idsOf, passOnIds } from '../../base/http/call-ids.ts';
+import type { RefusalLines } from '../../base/http/refusal-lines.ts';
 import type { InFlight } from '../access/in-flight.ts';
 import type { Caller, Keys } from '../access/keys.ts';
 import type { Rate } from '../access/rates.ts';
@@ -53,6 +54,8 @@ export interface PlatformParts extends ViewParts, Pick<PreviewRouteParts, 'previ
   /** It is null without a list hook. */
   readonly comparison: Pick<MachineComparison, 'differences'> | null;
   readonly logger: Logger;
+  /** Limits the lines about calls without a key. */
+  readonly refusals: RefusalLines;
 }
 
 /** Published clients know platform operations at these paths, of which this gateway has only some. */
@@ -86,7 +89,7 @@ export function buildPlatform(parts: PlatformParts): FastifyInstance {
   app.addContentTypeParser('*', { parseAs: 'string' }, (_request, body, done) =>
     done(null, parse(String(body))),
   );
-  logOperations(app, logger);
+  logOperations(app, parts);
   shapeErrors(app, parts);
   app.addHook('onRequest', async (request, reply) => {
     reply.headers(OWN_HEADERS);
@@ -155,9 +158,11 @@ function parse(body: string): unknown {
   }
 }
 
-function logOperations(app: FastifyInstance, logger: Logger): void {
+function logOperations(app: FastifyInstance, { logger, refusals }: PlatformParts): void {
   app.addHook('onResponse', async (request, reply) => {
-    const { method, routeOptions, params } = request;
+    const { method, routeOptions, params, caller } = request;
+    refusals.renew();
+    if (!caller && !refusals.take()) return;
     const operation = `${method} ${routeOptions.url ?? 'unknown'}`;
     const sandboxID = (params as { readonly id?: string } | null)?.id;
     logger.info(

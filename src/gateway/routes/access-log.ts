@@ -1,6 +1,7 @@
 import { ServerResponse } from 'node:http';
 import type { Logger } from 'pino';
 import { idsOf } from '../../base/http/call-ids.ts';
+import type { RefusalLines } from '../../base/http/refusal-lines.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
 import type { Forwarded } from '../access/forwarded.ts';
 import type { Downstream } from './downstream.ts';
@@ -9,24 +10,35 @@ import type { Target } from './target.ts';
 /** The log has so much of a path, in characters. */
 const PATH_LENGTH = 256;
 
+export interface LoggedExchange {
+  /** Whether a key stands behind it, or a sandbox gets it. Otherwise its line is limited. */
+  isTrusted: boolean;
+}
+
 /**
  * Logs one line for each request to a sandbox when it ends. It omits queries, headers and bodies, which may contain secrets.
+ * The number of lines about requests without a key that no sandbox gets is limited.
  */
 export class AccessLog {
   readonly #logger: Logger;
+  readonly #refusals: RefusalLines;
   readonly #forwarded: Pick<Forwarded, 'clientOf'>;
 
-  constructor(logger: Logger, forwarded: Pick<Forwarded, 'clientOf'>) {
+  constructor(logger: Logger, refusals: RefusalLines, forwarded: Pick<Forwarded, 'clientOf'>) {
     this.#logger = logger;
+    this.#refusals = refusals;
     this.#forwarded = forwarded;
   }
 
   /** Logs an exchange when it ends. `target` is undefined if the request named no valid one. */
-  begin({ request, stream }: Downstream, target: Target | undefined): void {
+  begin({ request, stream }: Downstream, target: Target | undefined): LoggedExchange {
+    const logged = { isTrusted: false };
     const { method, url = '', socket } = request;
     const client = this.#forwarded.clientOf(request);
     const [started, sentBefore] = [monotonicMs(), socket.bytesWritten];
     stream.once('close', () => {
+      this.#refusals.renew();
+      if (!logged.isTrusted && !this.#refusals.take()) return;
       const response = stream instanceof ServerResponse ? stream : null;
       const line = {
         method,
@@ -42,6 +54,7 @@ export class AccessLog {
       };
       this.#logger.info(line, 'request');
     });
+    return logged;
   }
 }
 

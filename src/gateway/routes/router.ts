@@ -4,6 +4,7 @@ import type { Socket } from 'node:net';
 import type { Writable } from 'node:stream';
 import type { Logger } from 'pino';
 import { httpStatusOf, messageOf } from '../../base/errors.ts';
+import type { RefusalLines } from '../../base/http/refusal-lines.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
 import type { Forwarded } from '../access/forwarded.ts';
 import type { InFlight } from '../access/in-flight.ts';
@@ -13,7 +14,7 @@ import type { Exchanges } from '../proxy/exchanges.ts';
 import type { ReverseProxy } from '../proxy/proxy.ts';
 import { isInvalidResponse } from '../proxy/response-checks.ts';
 import type { StaleConnections } from '../proxy/stale-connections.ts';
-import { AccessLog } from './access-log.ts';
+import { AccessLog, type LoggedExchange } from './access-log.ts';
 import { answerPreflight, isPreflight, NO_TRACE, type RefusalAnswer } from './answers.ts';
 import { type Decision, isRefusal, RESULTS, type Result } from './decisions.ts';
 import { closeSignal, type Downstream, requestFrom, upgradeFrom } from './downstream.ts';
@@ -40,6 +41,7 @@ export interface RouterParts {
   /** Answers requests that name no sandbox. */
   readonly platform: (request: IncomingMessage, response: ServerResponse) => void;
   readonly logger: Logger;
+  readonly refusals: RefusalLines;
 }
 
 /**
@@ -53,7 +55,7 @@ export class Router {
 
   constructor(parts: RouterParts) {
     this.#parts = parts;
-    this.#log = new AccessLog(parts.logger, parts.forwarded);
+    this.#log = new AccessLog(parts.logger, parts.refusals, parts.forwarded);
   }
 
   request(request: IncomingMessage, response: ServerResponse): void {
@@ -85,9 +87,13 @@ export class Router {
   #route(downstream: Downstream, otherwise: () => void): void {
     try {
       const target = this.#readTarget(downstream);
-      if (target !== null) this.#log.begin(downstream, target);
-      if (target) void this.#forward(downstream, target);
-      else if (target === null) otherwise();
+      if (target === null) {
+        otherwise();
+        return;
+      }
+      const logged = this.#log.begin(downstream, target);
+      if (target) void this.#forward(downstream, target, logged);
+      else logged.isTrusted = this.#parts.keys.callerOf(downstream.request.headers) !== null;
     } catch (error) {
       this.#parts.logger.error(
         { err: error },
@@ -107,11 +113,12 @@ export class Router {
     }
   }
 
-  async #forward(downstream: Downstream, target: Target): Promise<void> {
+  async #forward(downstream: Downstream, target: Target, logged: LoggedExchange): Promise<void> {
     const { proxy, exchanges, staleConnections, logger, times, keys } = this.#parts;
     const [{ request, stream }, started] = [downstream, monotonicMs()];
     try {
       const caller = keys.callerOf(request.headers);
+      logged.isTrusted = caller !== null;
       const client = caller?.kind === 'client' ? caller.name : null;
       const to = await this.#find(downstream, target);
       const { phase } = to;
@@ -122,6 +129,7 @@ export class Router {
       }
       if (stream.destroyed || this.#isBusy(downstream, target, client)) return;
       this.counts.carried++;
+      logged.isTrusted = true;
       const { 'x-api-key': key } = request.headers;
       const isAllowed = () => isSame(keys.callerOf({ 'x-api-key': key }), caller);
       if (to.passMs < LONGEST_PASS_MS) endAfter(to.passMs, stream);

@@ -91,7 +91,6 @@ export class Front {
     connections.attach(this.server, (request, response) => this.#onRequest(request, response));
     this.server.on('upgrade', (request, stream, head) => {
       const socket = stream as Socket;
-      connections.keep(socket);
       this.#upgraded.add(socket);
       socket.once('close', () => this.#upgraded.delete(socket));
       const fault = hostFault(request);

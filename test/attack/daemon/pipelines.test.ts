@@ -143,6 +143,17 @@ test('many connections that pipeline keep no memory', async () => {
   expect(anonymousMemoryOf(daemon.pid) - before).toBeLessThan(60 * MIB);
 });
 
+test('lines of preflights are limited, too', async () => {
+  const lines = () => daemon.log.filter(({ operation }) => String(operation).startsWith('OPTIONS')).length;
+  const before = lines();
+  for (let count = 0; count < 20; count++) {
+    const client = await open();
+    client.socket.write('OPTIONS /x HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(30));
+    await until('all are answered', () => statuses(client.text).length === 30);
+  }
+  expect(lines() - before).toBeLessThanOrEqual(400);
+});
+
 test('lines of refused calls are limited, and what was not logged is counted', async () => {
   const lines = () => daemon.log.filter(({ status }) => status === 401).length;
   const before = lines();

@@ -56,6 +56,22 @@ describe('a new terminal', () => {
     expect(runs(Number(pid))).toBe(true);
   });
 
+  test('whose clients leave while output comes has one line of each in the log, and no error', async () => {
+    await using noisy = await startDaemon();
+    const path = `/terminal?${new URLSearchParams({ cwd: '/', cmd: 'cat /dev/zero' })}`;
+    for (let count = 0; count < 5; count++) {
+      const terminal = await TestSocket.open(noisy.url, path);
+      await until('output comes', () => terminal.bytes.length > 0);
+      terminal.socket.close();
+      await terminal.closed;
+    }
+    const lines = () => noisy.log.filter(({ operation }) => operation === 'GET /terminal');
+    await until('all have left', () => lines().length === 5);
+    expect(lines().map(({ level, err, code }) => ({ level, err, code }))).toEqual(
+      Array(5).fill({ level: 30, err: undefined, code: expect.toBeOneOf([undefined, 'aborted']) }),
+    );
+  });
+
   test.each([
     [{ user: 'nobody-at-all' }, 4401, /nobody-at-all/],
     [{ cwd: '/none' }, 4400, /cwd '\/none' does not exist/],

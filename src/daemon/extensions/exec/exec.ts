@@ -4,7 +4,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { FastifyInstance } from 'fastify';
 import { EnvdError, HttpError } from '../../../base/errors.ts';
 import type { CallScope } from '../../http/admission/call-scope.ts';
-import { endUnlessComplete, ignoreContentType } from '../../http/admission/requests.ts';
+import { ignoreContentType } from '../../http/admission/requests.ts';
 import { requireSimpleJson } from '../../http/connect/complexity.ts';
 import { callerOf, readBody } from '../../http/connect/request.ts';
 import type { StreamPlaces } from '../../http/connect/stream-places.ts';
@@ -16,8 +16,7 @@ import { type ExecCommand, type Execution, execute } from './execute.ts';
 import { membersOf } from './head-and-tail.ts';
 
 /** A body may have this many bytes, because parsing a longer one would block the event loop for too long. */
-const BODY_BYTES = 16 * 1024 * 1024;
-const LINGER = { milliseconds: 1000, bytes: 16 * 1024 * 1024 };
+const BODY_BYTES = 4 * 1024 * 1024;
 const JSON_TYPE = 'application/json; charset=utf-8';
 /** An answer that is shorter than this is sent as one piece with its length, in bytes. */
 const JOINED_BYTES = 64 * 1024;
@@ -58,7 +57,6 @@ function commandOf(request: ExecRequest, user: ExecCommand['user']): ExecCommand
  * 413 if it is too long.
  */
 async function readJson(call: CallScope): Promise<unknown> {
-  const { request, response } = call;
   try {
     const body = await readBody(call, BODY_BYTES, tooLong);
     requireSimpleJson(body);
@@ -69,13 +67,14 @@ async function readJson(call: CallScope): Promise<unknown> {
     if (error instanceof SyntaxError)
       throw new EnvdError('invalid_argument', 'request body is not valid JSON');
     throw error;
-  } finally {
-    if (!request.complete) endUnlessComplete(request, response, LINGER);
   }
 }
 
 function tooLong(limit: number): HttpError {
-  return new HttpError(413, `request body is too large: send at most ${limit} bytes`);
+  return new HttpError(
+    413,
+    `request body is too large: send at most ${limit} bytes, or upload the input as a file`,
+  );
 }
 
 /** Yields the answer as pieces of JSON. It begins with how the command ended. */

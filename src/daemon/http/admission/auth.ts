@@ -3,13 +3,9 @@ import type { FastifyRequest, onRequestHookHandler } from 'fastify';
 import { EnvdError } from '../../../base/errors.ts';
 import { isInHeader } from '../../../base/program/secrets.ts';
 import type { Guest } from '../../services/guest/guest.ts';
-import { endUnlessComplete } from './requests.ts';
 
 export const UNAUTHORIZED =
   'unauthorized access, please provide a valid access token or method signing if supported';
-
-/** A refused client may send so much more: it can then read the response before the connection is closed. */
-export const LINGER = { milliseconds: 5000, bytes: 16 * 1024 * 1024 };
 
 const TOKEN_PROTOCOL = /(?:^|,)[ \t]*envd\.token\.([\w-]+)[ \t]*(?:,|$)/;
 
@@ -25,10 +21,9 @@ const EXEMPT = new Set([
 
 /** Returns the step that authorizes requests. It fails with `unauthenticated` if the access token does not match. */
 export function requireAccessToken(guest: Guest): onRequestHookHandler {
-  return (request, reply, done) => {
+  return (request, _reply, done) => {
     request.call.isTrusted = hasAccess(request.headers, guest);
     if (request.call.isTrusted || isExempt(request)) return done();
-    endUnlessComplete(request.raw, reply.raw, LINGER);
     done(new EnvdError('unauthenticated', UNAUTHORIZED));
   };
 }

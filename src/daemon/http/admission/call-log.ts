@@ -3,11 +3,11 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Logger } from 'pino';
 import { messageOf } from '../../../base/errors.ts';
 import type { CallTally } from '../../../base/http/call-tally.ts';
+import { RefusalLines } from '../../../base/http/refusal-lines.ts';
 import { monotonicMs } from '../../../base/monotonic.ts';
 import type { Transfers } from '../../../base/tally.ts';
 import { CallScope, type SharedLimits } from './call-scope.ts';
 import { identityOf } from './identity.ts';
-import { RefusalLines } from './refusal-lines.ts';
 
 /**
  * These operations come right before a pause. They are logged when they start, because a line at their end would be written
@@ -24,18 +24,19 @@ const REASON_LENGTH = 300;
 
 /**
  * Logs and counts operations. Each gets one line at its end, without payloads, headers and queries (which contain signatures).
- * The number of lines about refused callers without the token is limited.
+ * The number of lines about callers without the token is limited.
  */
 export class CallLog {
   readonly #logger: Logger;
   readonly #shared: SharedLimits;
   readonly #tally: CallTally;
   readonly #downloads: Transfers;
-  readonly #refusals = new RefusalLines();
+  readonly #refusals: RefusalLines;
 
   /** `downloads` counts downloads and the bytes sent for them, including headers, after content coding. */
   constructor(logger: Logger, shared: SharedLimits, tally: CallTally, downloads: Transfers) {
     this.#logger = logger;
+    this.#refusals = new RefusalLines(logger, 'the token');
     this.#shared = shared;
     this.#tally = tally;
     this.#downloads = downloads;
@@ -60,11 +61,9 @@ export class CallLog {
     this.#tally.add(operation, rpcCode ?? (completed ? String(status) : 'aborted'), milliseconds / 1000);
     const isUnexpected = rpcCode === undefined ? status === 500 : rpcCode === 'internal';
     const level = isUnexpected ? 'error' : levelOf(operation, status, completed);
-    const unlogged = this.#refusals.renew();
-    if (unlogged > 0)
-      this.#logger.warn({ calls: unlogged }, 'too many refused calls: further ones were not logged');
+    this.#refusals.renew();
     if (!this.#logger.isLevelEnabled(level)) return;
-    if (!call.isTrusted && status >= 400 && !this.#refusals.take()) return;
+    if (!call.isTrusted && !this.#refusals.take()) return;
     // pino leaves out undefined members, and does that faster than code here would.
     const line = {
       operation,

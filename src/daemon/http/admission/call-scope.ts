@@ -5,6 +5,7 @@ import { EnvdError } from '../../../base/errors.ts';
 import { expectsContinue } from '../../../base/http/connections.ts';
 import { monotonicMs } from '../../../base/monotonic.ts';
 import type { Kept, Unread } from '../../../base/unread.ts';
+import { endUnlessComplete } from './linger.ts';
 
 /** The limits that all calls share. */
 export interface SharedLimits {
@@ -41,7 +42,7 @@ export class CallScope implements Kept, AbortListener {
   readonly #socket: Socket;
   /** Bytes that the connection had sent before this call. */
   readonly #sentBefore: number;
-  /** Whether the caller has the access token, or needs none. */
+  /** Whether the access token stands behind the call: shown, or in a signature. An open guest trusts all but preflights. */
   isTrusted = false;
   /** Whether the connection of the request carries another protocol now. */
   isUpgraded = false;
@@ -199,5 +200,6 @@ export class CallScope implements Kept, AbortListener {
     if (!this.response.writableFinished) this.abort(new EnvdError('aborted', 'client disconnected'));
     this.release();
     this.#end(this);
+    endUnlessComplete(this.request);
   };
 }

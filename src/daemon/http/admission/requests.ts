@@ -1,7 +1,5 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest, onRequestHookHandler } from 'fastify';
 import { passOnIds } from '../../../base/http/call-ids.ts';
-import { monotonicMs } from '../../../base/monotonic.ts';
 import type { CallLog } from './call-log.ts';
 import type { CallScope } from './call-scope.ts';
 
@@ -37,30 +35,4 @@ export function ignoreBody(request: FastifyRequest, reply: FastifyReply, done: (
 export function disableBodyParsing(app: FastifyInstance): void {
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', (_request, _payload, parsed) => parsed(null));
-}
-
-/** The limits of a lingering close: how long and how much a refused client may still send. */
-export interface Linger {
-  readonly milliseconds: number;
-  readonly bytes: number;
-}
-
-const CHECK_INTERVAL_MS = 100;
-
-/**
- * After the response, discards the rest of the request, and destroys the connection at the limits of `linger`. So a client that
- * sends everything before it reads gets the response.
- */
-export function endUnlessComplete(request: IncomingMessage, response: ServerResponse, linger: Linger): void {
-  response.once('finish', () => {
-    if (request.complete) return;
-    const { socket } = request;
-    const latest = monotonicMs() + linger.milliseconds;
-    const most = socket.bytesRead + linger.bytes;
-    const timer = setInterval(() => {
-      if (request.complete) clearInterval(timer);
-      else if (monotonicMs() > latest || socket.bytesRead > most) request.destroy();
-    }, CHECK_INTERVAL_MS);
-    request.once('close', () => clearInterval(timer));
-  });
 }

@@ -12,7 +12,9 @@ const MAX_ELEMENTS = 256 * 1024;
 /** A binary message may have so many fields, including those of the messages in it. */
 const MAX_FIELDS = 64 * 1024;
 
-const [QUOTE, BACKSLASH, COLON, COMMA, OPEN_OBJECT, OPEN_ARRAY] = Buffer.from('"\\:,{[');
+/** A search for a number is faster than one for a text. */
+const QUOTE = 0x22;
+const [BACKSLASH, COLON, COMMA, OPEN_OBJECT, OPEN_ARRAY] = Buffer.from('\\:,{[');
 
 /** Throws `resource_exhausted` for a message whose decoding would block the event loop. The message may be invalid. */
 export function requireSimple(schema: DescMessage, payload: Buffer, codec: 'json' | 'binary'): void {
@@ -39,7 +41,7 @@ export function requireSimpleJson(text: Buffer): void {
 /** Returns the position of the quote that ends a string, or the length of the text if there is none. */
 function endOfString(text: Buffer, start: number, elements: { left: number }): number {
   elements.left--;
-  for (let quote = text.indexOf('"', start); quote >= 0; quote = text.indexOf('"', quote + 1)) {
+  for (let quote = text.indexOf(QUOTE, start); quote >= 0; quote = text.indexOf(QUOTE, quote + 1)) {
     let before = quote;
     while (before > start && text[before - 1] === BACKSLASH) before--;
     if ((quote - before) % 2 === 0 || --elements.left < 0) return quote;

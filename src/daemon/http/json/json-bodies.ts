@@ -1,14 +1,12 @@
 import type { IncomingMessage } from 'node:http';
 import { EnvdError, HttpError } from '../../../base/errors.ts';
 import type { CallScope } from '../admission/call-scope.ts';
-import { endUnlessComplete } from '../admission/requests.ts';
 import { type JsonLimits, JsonScanner } from './json-scanner.ts';
 
 /** So many bodies may be received at a time. */
 const OPEN_LIMIT = 16;
 /** A body must arrive within this time. */
 const TIME_LIMIT_MS = 5000;
-const LINGER = { milliseconds: 1000, bytes: 16 * 1024 * 1024 };
 
 /**
  * Reads JSON bodies of clients that may be unauthorized. It limits their size, number, time and complexity. When too many bodies
@@ -28,13 +26,8 @@ export class JsonBodies {
    * it is not JSON, an error with status 413, 408 or 503 at a limit, and `aborted` when the client disconnects.
    */
   async read(call: CallScope): Promise<unknown> {
-    const { request, response } = call;
     call.askForBody();
-    try {
-      return parse(await this.#receive(request));
-    } finally {
-      if (!request.complete) endUnlessComplete(request, response, LINGER);
-    }
+    return parse(await this.#receive(call.request));
   }
 
   #receive(request: IncomingMessage): Promise<string> {

@@ -1,10 +1,9 @@
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { Allowance } from '../../../base/allowance.ts';
 import { EnvdError } from '../../../base/errors.ts';
 import type { FileServices } from '../../services/files/file-services.ts';
 import type { FileQuery } from '../../services/files/signature.ts';
-import { LINGER } from '../admission/auth.ts';
-import { endUnlessComplete, ignoreContentType } from '../admission/requests.ts';
+import { ignoreContentType } from '../admission/requests.ts';
 import { JsonBodies } from '../json/json-bodies.ts';
 import {
   ARCHIVE_QUERY,
@@ -60,6 +59,7 @@ function downloadRoute(
       const caller = fileQueryOf(request);
       const operation = ARCHIVE_QUERY.read(request.query, '').format ? 'read-archive' : 'read';
       const path = files.resolve(files.admit(caller, operation), caller.path);
+      request.call.isTrusted = true;
       request.call.subject = { path };
       const { format } = DOWNLOAD_QUERY.read(request.query, '');
       const archive = formats.find(({ name }) => name === format);
@@ -73,29 +73,25 @@ function uploadRoute(app: FastifyInstance, files: FileServices, { uploads, diges
   const archiveOf = (request: FastifyRequest) =>
     uploads.find(({ types }) => types.includes(mediaTypeOf(request)));
   const room = new Allowance(ROOM_BYTES);
-  const admit = (request: FastifyRequest, reply: FastifyReply) => {
-    try {
-      const caller = fileQueryOf(request);
-      const user = files.admit(caller, archiveOf(request) ? 'write-archive' : 'write');
-      const query = UPLOAD_QUERY.read(request.query, '');
-      const change = changeOf(request.headers, query);
-      return { path: caller.path, user, durable: query.durable, change };
-    } catch (error) {
-      endUnlessComplete(request.raw, reply.raw, LINGER);
-      throw error;
-    }
+  const admit = (request: FastifyRequest) => {
+    const caller = fileQueryOf(request);
+    const user = files.admit(caller, archiveOf(request) ? 'write-archive' : 'write');
+    request.call.isTrusted = true;
+    const query = UPLOAD_QUERY.read(request.query, '');
+    const change = changeOf(request.headers, query);
+    return { path: caller.path, user, durable: query.durable, change };
   };
   app.route({
     method: 'POST',
     url: '/files',
     // This comes before Fastify's own check, which refuses malformed content types with errors of another shape.
-    onRequest: async (request, reply) => {
+    onRequest: async (request) => {
       if (isUpload(request) || archiveOf(request)) return;
-      admit(request, reply);
+      admit(request);
       throw unsupportedType(request);
     },
     handler: async (request, reply) => {
-      const { durable, change, path, user } = admit(request, reply);
+      const { durable, change, path, user } = admit(request);
       const target = files.resolve(user, path);
       // Without a path in the query, each part of a form names its own file.
       if (path !== '') request.call.subject = { path: target };

@@ -26,6 +26,7 @@ export function initRoutes(app: FastifyInstance, init: Init, logger: Logger): vo
       const body = (await bodies.read(call)) ?? {};
       const { handover } = await init.apply(INIT_REQUEST.read(body, ''), report, call);
       if (handover) tellHandover(reply, handover, init);
+      call.isTrusted = true;
       noteUnknown(Object.keys(body));
     } finally {
       if (report.freezeAudit) reply.header('x-envd-freeze-audit', JSON.stringify(report.freezeAudit));

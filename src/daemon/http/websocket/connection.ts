@@ -46,11 +46,14 @@ export class WebSocketConnection {
     socket.once('close', () => clearInterval(ping));
   }
 
-  /** Sends a text or a binary message. Resolves when the kernel has taken it; rejects when the connection is closed. */
+  /** Sends a text or a binary message. Resolves when the kernel has taken it. Throws `aborted` when the connection is closed or closing. */
   async send(message: string | Uint8Array): Promise<void> {
     this.#sending.wait(this.#transport.writableLength + message.length);
     const { promise, resolve, reject } = Promise.withResolvers<void>();
-    this.#socket.send(message, (error) => (error ? reject(error) : resolve()));
+    this.#socket.send(message, (cause) => {
+      if (cause) reject(new EnvdError('aborted', 'client disconnected', { cause }));
+      else resolve();
+    });
     await promise.finally(() => this.#sending.taken());
   }
 

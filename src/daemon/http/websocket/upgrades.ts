@@ -94,7 +94,6 @@ export class Upgrades {
     // `accepts` has found it.
     if (found === null) return;
     const { route, params } = found;
-    this.#bounds.connections.keep(socket);
     // Until the library listens.
     socket.on('error', () => {});
     const call = this.#calls.begin(`GET ${route.url}`, request, new UpgradedResponse(request, socket));

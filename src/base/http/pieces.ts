@@ -1,0 +1,136 @@
+import type { IncomingMessage } from 'node:http';
+import type { Socket } from 'node:net';
+import { freeBuffer } from '../buffers.ts';
+
+const BLANK_LINE = Buffer.from('\r\n\r\n');
+const [CR, LF] = [13, 10];
+/** What is smaller is left to the garbage collector. */
+const KEPT_BYTES = 16 * 1024;
+
+/**
+ * Passes the bytes of a connection to Node's HTTP parser in pieces: each completes the head of at most one request. Node reads 64 KiB
+ * at once, which can be thousands of requests, and its parser cannot be stopped in between. Between two pieces it can.
+ *
+ * A piece ends after a blank line, because every head ends with one. Bodies are not searched: their framing says where they end. What
+ * the parser would refuse may be cut anywhere.
+ */
+export class Pieces {
+  readonly #socket: Socket;
+  readonly #parse: (bytes: Buffer) => void;
+  /** So many bytes are left of a body with `Content-Length`. */
+  #bodyLeft = 0;
+  #chunks: Chunks | null = null;
+  /** Whether the parser wants no more bytes, because it refused some. */
+  #isRefused = false;
+  #isUpgraded = false;
+
+  /** The parser must be attached to the connection, which Node reads as it reads any stream: by its event `data`. */
+  constructor(socket: Socket) {
+    this.#socket = socket;
+    const [parse] = socket.listeners('data') as ((bytes: Buffer) => void)[];
+    if (!parse) throw new Error('connection has no parser');
+    this.#parse = parse;
+    socket.removeListener('data', parse).on('data', this.#read);
+  }
+
+  /** Must be called when the parser has read the head of a request. */
+  begin({ headers }: IncomingMessage): void {
+    if (headers['transfer-encoding'] !== undefined) this.#chunks = new Chunks();
+    else this.#bodyLeft = Number(headers['content-length'] ?? 0);
+  }
+
+  /** Must be called when the parser has failed: later bytes are dropped. */
+  refuse(): void {
+    this.#isRefused = true;
+  }
+
+  /** Must be called when the connection carries another protocol: later bytes stay in the socket. */
+  release(): void {
+    this.#isUpgraded = true;
+    this.#socket.removeListener('data', this.#read);
+  }
+
+  readonly #read = (bytes: Buffer): void => {
+    const socket = this.#socket;
+    for (let at = 0; at < bytes.length; ) {
+      if (this.#isRefused || socket.destroyed || socket.writableEnded) break;
+      if (this.#isUpgraded || socket.isPaused()) {
+        socket.unshift(bytes.subarray(at));
+        return;
+      }
+      const end = this.#endOfPiece(bytes, at);
+      this.#parse.call(socket, end - at === bytes.length ? bytes : bytes.subarray(at, end));
+      at = end;
+    }
+    // The parser copies the bytes of bodies. A test compares those that arrive, in case a later version of Node does not.
+    if (bytes.length > KEPT_BYTES && !this.#isUpgraded && !this.#isRefused) freeBuffer(bytes);
+  };
+
+  #endOfPiece(bytes: Buffer, at: number): number {
+    if (this.#bodyLeft > 0) {
+      const end = Math.min(at + this.#bodyLeft, bytes.length);
+      this.#bodyLeft -= end - at;
+      return end;
+    }
+    if (this.#chunks !== null) {
+      const end = this.#chunks.endIn(bytes, at);
+      if (this.#chunks.isLast) this.#chunks = null;
+      return end;
+    }
+    // They may complete a blank line that the bytes before have begun, and a body may follow.
+    const breaks = endOfBreaks(bytes, at, at === 0 ? BLANK_LINE.length : bytes.length);
+    if (breaks > at) return breaks;
+    const blank = bytes.indexOf(BLANK_LINE, at);
+    return blank === -1 ? bytes.length : blank + BLANK_LINE.length;
+  }
+}
+
+/** The begin of a line with the size of a chunk is kept up to this length. A size has at most 16 digits. */
+const MOST_OF_LINE = 32;
+
+/** Follows a body with `Transfer-Encoding: chunked` to the line of its last chunk. Source: RFC 9112, section 7.1. */
+class Chunks {
+  /** So many bytes are left of a chunk, with the line break behind it. */
+  #left = 0;
+  /** The begin of the line that is being read. */
+  #line = '';
+  #isLast = false;
+
+  /** Whether the line of the last chunk has been read. Trailers and a blank line follow. */
+  get isLast(): boolean {
+    return this.#isLast;
+  }
+
+  /** Returns the position behind the line of the last chunk, or the length of the bytes if that line does not end in them. */
+  endIn(bytes: Buffer, start: number): number {
+    let at = start;
+    while (at < bytes.length && !this.#isLast) {
+      if (this.#left === 0) at = this.#readLine(bytes, at);
+      const data = Math.min(this.#left, bytes.length - at);
+      this.#left -= data;
+      at += data;
+    }
+    return at;
+  }
+
+  /** Returns the position behind the line, or the length of the bytes. */
+  #readLine(bytes: Buffer, at: number): number {
+    const lf = bytes.indexOf(LF, at);
+    const end = lf === -1 ? bytes.length : lf + 1;
+    if (this.#line.length < MOST_OF_LINE)
+      this.#line += bytes.toString('latin1', at, Math.min(end, at + MOST_OF_LINE));
+    if (lf === -1) return end;
+    const size = Number.parseInt(this.#line, 16);
+    this.#line = '';
+    if (size > 0) this.#left = size + '\r\n'.length;
+    else this.#isLast = true;
+    return end;
+  }
+}
+
+/** Returns the position of the first byte that is no CR or LF, or `most`. */
+function endOfBreaks(bytes: Buffer, start: number, most: number): number {
+  let at = start;
+  while (at < most && (bytes[at] === CR || bytes[at] === LF)) at++;
+  return at;
+}
