@@ -19,8 +19,10 @@ const TOKEN = 't0ken';
 const MIB = 1024 * 1024;
 /** As much as the daemon reads at once. */
 const BURST_BYTES = 64 * 1024;
-/** Far above a turn of the event loop on a busy machine, far below what serving whole bursts took. */
+/** Far above a turn of the event loop, far below what serving whole bursts took. */
 const CEILING_MS = 500;
+/** On a busy machine a health check takes long without an attack, too. An attack may make it so many times longer. */
+const MOST_TIMES = 20;
 
 let daemon: TestDaemon;
 beforeAll(async () => {
@@ -110,6 +112,7 @@ test('a request waits until the stream before it has ended', async () => {
 test('a burst of tiny requests ends its connection, and delays nobody', async () => {
   const burst = get('/').repeat(BURST_BYTES / get('/').length);
   const lines = daemon.log.length;
+  const before = await healthMs();
   let isOver = false;
   let bursts = 0;
   const attack = async () => {
@@ -125,7 +128,7 @@ test('a burst of tiny requests ends its connection, and delays nobody', async ()
   const delay = await healthMs();
   isOver = true;
   await Promise.all(attacks);
-  expect(delay).toBeLessThan(CEILING_MS);
+  expect(delay).toBeLessThan(Math.max(CEILING_MS, MOST_TIMES * before));
   expect(daemon.log.length - lines).toBeLessThan(500);
 });
 
@@ -146,7 +149,10 @@ test('many connections that pipeline keep no memory', async () => {
 test('lines of refused calls are limited, and what was not logged is counted', async () => {
   const lines = () => daemon.log.filter(({ status }) => status === 401).length;
   const before = lines();
+  const began = performance.now();
   const answers = Array.from({ length: 600 }, () => fetch(`${daemon.url}/envs`));
   for (const answer of await Promise.all(answers)) expect(answer.status).toBe(401);
-  expect(lines() - before).toBeLessThanOrEqual(400);
+  // There are 200 lines in each period of 10 s, and on a busy machine the calls take several of them.
+  const periods = 1 + Math.ceil((performance.now() - began) / 10_000);
+  expect(lines() - before).toBeLessThanOrEqual(200 * periods);
 });

@@ -160,10 +160,10 @@ test('an upload that stalls does not delay the stop of the daemon', async () => 
   expect(readFileSync(path, 'utf8')).toBe('old');
 });
 
-/** Writes a byte to its standard output every 0.2 ms, for five seconds. */
+/** Writes a byte to its standard output every 0.2 ms, until it is killed. */
 const DRIP = `
 const { writeSync } = require('node:fs');
-for (const end = performance.now() + 5000; performance.now() < end; ) {
+for (;;) {
   writeSync(1, 'x');
   for (const until = performance.now() + 0.2; performance.now() < until; );
 }`;
@@ -175,7 +175,8 @@ test('a client that sends byte by byte does not occupy a pool thread', async () 
   const drip = spawn(process.execPath, ['-e', DRIP], { stdio: ['ignore', socket, 'ignore'] });
   const { filesystem } = connectTo(other.url);
   for (let call = 0; call < 10; call++) await filesystem.stat({ path: other.scratch });
-  expect(drip.exitCode, 'the calls had to wait for the upload').toBeNull();
+  // The upload goes on, so the calls did not have to wait for its end.
+  expect(drip.exitCode).toBeNull();
   drip.kill('SIGKILL');
   socket.destroy();
 });
