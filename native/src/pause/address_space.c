@@ -10,7 +10,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#include "process/spawn.h"
 #include "support/napi.h"
 
 #define GIB (UINT64_C(1) << 30)
@@ -79,7 +78,6 @@ __attribute__((constructor)) static void reserve_when_preloaded(void) {
   const char* preloaded = getenv("LD_PRELOAD");
   if (!preloaded || !strstr(preloaded, "/envd.node")) return;
   unsetenv("LD_PRELOAD");
-  put_off_signals();
   pthread_once(&once, reserve_all);
 }
 

@@ -7,9 +7,6 @@
 // Reads the limits that the daemon was started with, which children get back.
 void inherited_limits(struct rlimit* descriptors, struct rlimit* core);
 
-// Lets no signal for the daemon end this program before it can act on signals.
-void put_off_signals(void);
-
 // Sends a request to the starter, which is started if necessary. Returns 0 or an errno: EAGAIN for too many requests.
 int starter_request(const int* descriptors, unsigned count, const void* plan, size_t size);
 
