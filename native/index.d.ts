@@ -550,7 +550,7 @@ export function openSocketDiagnosis(): number;
 
 /**
  * Opens a TCP socket that listens at a numeric address, `::` being all addresses of IPv4, too; returns its descriptor,
- * close-on-exec and non-blocking. With `limitsSilence`, connections to a peer that acknowledges nothing break after at most 60 s. Throws
+ * close-on-exec and non-blocking. With `limitsSilence`, idle connections to a peer that answers nothing break after 30 s. Throws
  * the errors of bind(2) and listen(2).
  */
 export function listenAt(address: string, port: string, limitsSilence: boolean): number;

@@ -10,14 +10,13 @@
 
 #include "support/napi.h"
 
-enum { BACKLOG = 511, ADDRESS_SIZE = 64, PORT_SIZE = 6, MOST_DISTANCE = 256, RTO_MAX_MS = 44 };
+enum { BACKLOG = 511, ADDRESS_SIZE = 64, PORT_SIZE = 6, MOST_DISTANCE = 256 };
 
-// Every listening socket gets the first option, and accepted sockets inherit the others. An idle peer is given up after
-// 30 s of silence. The last option (TCP_RTO_MAX_MS, Linux 6.15) lets the 15 attempts of tcp_retries2 to reach a peer that acknowledges
-// nothing take 40 s. TCP_USER_TIMEOUT would also end a peer that lives and keeps its window closed.
+// Every listening socket gets the first option, and accepted sockets inherit the others: an idle peer that does not answer
+// is given up after 30 s. TCP_USER_TIMEOUT would also end a peer that lives and keeps its window closed.
 static const int OPTIONS[][3] = {
     {SOL_SOCKET, SO_REUSEADDR, 1},   {SOL_SOCKET, SO_KEEPALIVE, 1}, {IPPROTO_TCP, TCP_KEEPIDLE, 10},
-    {IPPROTO_TCP, TCP_KEEPINTVL, 5}, {IPPROTO_TCP, TCP_KEEPCNT, 4}, {IPPROTO_TCP, RTO_MAX_MS, 3000},
+    {IPPROTO_TCP, TCP_KEEPINTVL, 5}, {IPPROTO_TCP, TCP_KEEPCNT, 4},
 };
 // A relay passes on small pieces at once, because the sender decided when to send them.
 static const int NO_DELAY[3] = {IPPROTO_TCP, TCP_NODELAY, 1};

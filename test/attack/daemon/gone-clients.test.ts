@@ -5,15 +5,15 @@ import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { needs } from '../../support/machine/needs.ts';
 import { scratch } from '../../support/machine/scratch.ts';
-import { startDaemon } from '../../support/programs/daemon.ts';
+import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
 import { daemonCommand } from '../../support/programs/programs.ts';
 import { until } from '../../support/until.ts';
 
 /* A client that is gone acknowledges nothing. One that lives and reads nothing acknowledges the probes of its closed window. */
 
 const SIZE = 256 * 1024 * 1024;
-const SERVER = '10.77.0.1';
-const [PAUSED, GONE_PAUSED, GONE_READING] = ['10.77.0.2', '10.77.0.3', '10.77.0.4'];
+const [SERVER, SERVER6] = ['10.77.0.1', 'fd77::1'];
+const [PAUSED, PAUSED_GONE, MAPPED_GONE, GONE6] = ['10.77.0.2', '10.77.0.3', '10.77.0.4', 'fd77::2'];
 /** What the kernel calls the timer of probes for a closed window. Source: proc_pid_net(5). */
 const PROBE_TIMER = / 04:[\dA-F]{8} /g;
 
@@ -43,39 +43,43 @@ test('a download of a client that pauses goes on when those of clients that are 
   const [server, clients] = [await network(), await network()];
   sh(
     server,
-    `ip link set lo up; ip link add d0 type veth peer name c0 netns ${clients}; ip address add ${SERVER}/24 dev d0
-     ip link set d0 up; echo 5 >/proc/sys/net/ipv4/tcp_retries2`,
+    `ip link set lo up; ip link add d0 type veth peer name c0 netns ${clients}; ip link set d0 up
+     ip address add ${SERVER}/24 dev d0; ip address add ${SERVER6}/64 dev d0 nodad`,
   );
-  sh(clients, [PAUSED, GONE_PAUSED, GONE_READING].map((one) => `ip address add ${one}/24 dev c0`).join('\n'));
-  sh(clients, 'ip link set c0 up');
-  await using daemon = await startDaemon({
-    command: ['nsenter', ...within(server).slice(1), ...daemonCommand()],
-    args: [`--host=${SERVER}`],
-  });
+  for (const one of [PAUSED, PAUSED_GONE, MAPPED_GONE]) sh(clients, `ip address add ${one}/24 dev c0`);
+  sh(clients, `ip link set c0 up; ip address add ${GONE6}/64 dev c0 nodad`);
+  const start = (host: string) =>
+    startDaemon({
+      command: ['nsenter', ...within(server).slice(1), ...daemonCommand()],
+      args: [`--host=${host}`],
+    });
+  await using daemon = await start(SERVER);
+  await using dual = await start('::');
   const file = join(daemon.scratch, 'file');
   writeFileSync(file, '');
   truncateSync(file, SIZE);
-  const url = `http://${SERVER}:${daemon.port}/files?path=${file}`;
+  const url = (host: string, { port }: TestDaemon) => `http://${host}:${port}/files?path=${file}`;
   const directory = scratch();
   const to = (name: string) => join(directory, name);
-  const has = (name: string) => existsSync(to(name)) && statSync(to(name)).size > 0;
+  const bytesArrive = (name: string) =>
+    until('bytes arrive', () => existsSync(to(name)) && statSync(to(name)).size > 0);
 
-  const paused = download(clients, url, PAUSED, to('paused'));
-  const gone = download(clients, url, GONE_PAUSED, to('gone'));
-  for (const [child, name] of [
-    [paused, 'paused'],
-    [gone, 'gone'],
-  ] as const) {
-    await until('bytes arrive', () => has(name));
-    child.kill('SIGSTOP');
-  }
+  const paused = download(clients, url(SERVER, daemon), PAUSED, to('paused'));
+  const gone = download(clients, url(SERVER, daemon), PAUSED_GONE, to('gone'));
+  await bytesArrive('paused');
+  paused.kill('SIGSTOP');
+  await bytesArrive('gone');
+  gone.kill('SIGSTOP');
   const probed = () => readFileSync(`/proc/${server}/net/tcp`, 'utf8').match(PROBE_TIMER)?.length;
   await until('both windows are closed', () => probed() === 2);
-  download(clients, url, GONE_READING, to('reading'), '--limit-rate', '1M');
-  await until('bytes arrive', () => has('reading'));
-  const ended = () => daemon.log.filter((line) => JSON.stringify(line).includes('/files'));
-  sh(clients, `ip address del ${GONE_PAUSED}/24 dev c0; ip address del ${GONE_READING}/24 dev c0`);
-  await until('the other clients are noticed', () => ended().length >= 2, Boolean, 90_000);
+  download(clients, url(SERVER, dual), MAPPED_GONE, to('mapped'), '--limit-rate', '1M');
+  download(clients, url(`[${SERVER6}]`, dual), GONE6, to('gone6'), '--limit-rate', '1M');
+  for (const name of ['mapped', 'gone6']) await bytesArrive(name);
+  const ended = () =>
+    [daemon, dual].map(({ log }) => log.filter((line) => JSON.stringify(line).includes('/files')).length);
+  const left = [PAUSED_GONE, MAPPED_GONE, GONE6];
+  for (const one of left) sh(clients, `ip address del ${one}/${one === GONE6 ? 64 : 24} dev c0`);
+  await until('the clients that left are noticed', () => `${ended()}` === '1,2', Boolean, 90_000);
 
   paused.kill('SIGCONT');
   expect(await once(paused, 'exit')).toEqual([0, null]);
