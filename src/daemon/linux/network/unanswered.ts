@@ -37,7 +37,8 @@ export function nameOfConnection(socket: Socket): string {
 
 /** The kernel's answer does not tell the name of an interface, which Node appends to link-local addresses. */
 function nameOf(local: string, remote: string, port: number): string {
-  return [local, remote].map((address) => address.replace(/%.*/, '')).join(' ') + ` ${port}`;
+  const addresses = `${local} ${remote}`.replaceAll(/%\S+/g, '');
+  return `${addresses} ${port}`;
 }
 
 /** Returns the position of struct tcp_info among attributes, each a struct nlattr and its value; null: there is none. */
