@@ -88,9 +88,8 @@ export function pipeReader(room: Buffer, onRead: (pipe: number, length: number) 
 
 /**
  * Calls a function that does one system call on a pipe or a terminal of the process in this cgroup, and returns its result. A process
- * can keep these locked for good: the kernel copies under the lock, and a page may never come (userfaultfd(2), FUSE). If the call has
- * waited for two seconds, a thread kills the cgroup. If that does not help, it kills the cgroup above, and then `user` and `ptys` beside
- * that, each after two seconds more.
+ * can keep these locked for good: the kernel copies under the lock, and a page may never come (userfaultfd(2), FUSE). When
+ * the calls for a cgroup have waited for two seconds in all, a thread kills the cgroup and writes a line to the log.
  */
 export function guarded<T>(cgroup: string, call: () => T): T;
 
@@ -260,21 +259,10 @@ export function readDirectory(
 /**
  * Describes the next entries of an open directory, some hundred at most, for an archive, in a pool thread. Resolves with an empty buffer
  * at the end of the directory. The records are in the order of the directory and have all attributes. Instead of the resolved path of a
- * link they have its text. For a regular file, one more pair may follow the attributes in their layout: `content` for less than 64 KiB,
- * or `map`, the ranges of a larger file with holes that hold data (i64 offset and length each). Rejects with getdents(2)'s errors.
+ * link they have its text. For a regular file of less than 64 KiB, one more pair may follow the attributes in their layout: `content`.
+ * Rejects with getdents(2)'s errors.
  */
 export function readNext(directory: number, owner: number | null): Promise<Buffer>;
-
-// --- files/store.c ----------------------------------------------------------------------------------------
-
-/**
- * Stores small new files in an open directory, in a pool thread. A file has no name until it has its content, owner, mode and time. Stops
- * at the first file that it cannot store, for example because the name exists, and resolves with the number of files before.
- *
- * The layout of a file is little-endian and unaligned: i64 seconds of the modification time; u32 nanoseconds, mode, uid, gid, length of
- * the name with its NUL, length of the content; the name; the content.
- */
-export function storeFiles(directory: number, files: Buffer): Promise<number>;
 
 // --- files/small_file.c -----------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
-import { globSync, readFileSync } from 'node:fs';
+import { globSync, readdirSync, readFileSync } from 'node:fs';
 import { builtinModules } from 'node:module';
-import { dirname, join, normalize } from 'node:path';
+import { dirname, join, matchesGlob, normalize } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
 import { circlesOf, graphOf } from './support/code/circles.ts';
@@ -14,17 +14,7 @@ const BASE = ['base', 'gen'];
 
 /** The layers of each program, the lowest first. A folder may use the layers below, and itself. */
 const LAYERS: Readonly<Record<string, readonly (readonly string[])[]>> = {
-  daemon: [
-    ['linux'],
-    ['services'],
-    ['http'],
-    ['config'],
-    ['extensions'],
-    ['wiring'],
-    ['doctor'],
-    ['run'],
-    ['main'],
-  ],
+  daemon: [['linux'], ['services'], ['http'], ['config'], ['extensions'], ['wiring'], ['run'], ['main']],
   gateway: [
     ['leases', 'access'],
     ['registry', 'hooks'],
@@ -54,9 +44,10 @@ const OWNERS: Record<string, RegExp> = {
   chokidar: /^daemon\/linux\/inotify\/polled-watch\.ts$/,
   commander: /^(base\/program\/settings|cli\/(commands\/(parse|spec\/parsers)|process\/signals))\.ts$/,
   pino: /^(base|daemon|gateway)\/.+\.ts$/,
-  'prom-client': /^(daemon\/http\/metrics\/metrics-page|gateway\/(metrics|routes\/request-times))\.ts$/,
+  'prom-client':
+    /^(daemon\/extensions\/prometheus\/metrics-page|gateway\/(metrics|routes\/request-times))\.ts$/,
   fastify:
-    /^(daemon\/http\/((server|routes|extension|rpc\/mount|websocket\/upgrades)|(admission|json|metrics|rest)\/.+)|daemon\/extensions\/.+|gateway\/api\/.+)\.ts$/,
+    /^(daemon\/http\/((server|routes|extension|rpc\/mount|websocket\/upgrades)|(admission|json|rest)\/.+)|daemon\/extensions\/.+|gateway\/api\/.+)\.ts$/,
   httpxy: /^gateway\/proxy\/proxy\.ts$/,
   '@redis/client': /^gateway\/registry\/(redis-client|redis-link|redis-scripts|agreement)\.ts$/,
   '@fastify/cors': /^daemon\/http\/admission\/admission\.ts$/,
@@ -112,6 +103,24 @@ const programOf = (file: string) => file.split('/')[0] ?? '';
 const topOf = (file: string) => file.split('/')[1]?.replace(/\.tsx?$/, '') ?? '';
 const layerOf = (file: string) =>
   (LAYERS[programOf(file)] ?? []).findIndex((folders) => folders.includes(topOf(file)));
+
+/** What the repository has at its top, besides files whose names begin with a dot. */
+const LAYOUT = [
+  ...['CHANGELOG.md', 'CONTRIBUTING.md', 'Dockerfile', 'LICENSE', 'README.md', 'SECURITY.md'],
+  ...['biome.json', 'knip.json', 'package-lock.json', 'package.json', 'tsconfig.json'],
+  ...['docs', 'examples', 'native', 'proto', 'src', 'systemd', 'test'],
+];
+
+test('the top of the repository has the files of the layout only', () => {
+  const ignored = readFileSync(join(TOP, '.gitignore'), 'utf8')
+    .split('\n')
+    .map((line) => line.replace(/\/$/, ''));
+  const others = readdirSync(TOP).filter(
+    (name) =>
+      !name.startsWith('.') && !LAYOUT.includes(name) && !ignored.some((glob) => matchesGlob(name, glob)),
+  );
+  expect(others).toEqual([]);
+});
 
 test('the source files are found', () => {
   expect(files.length).toBeGreaterThan(200);
@@ -298,6 +307,57 @@ describe('undocumented API', () => {
       /\bas (unknown|any|never) as\b/.test(codeOf(readFileSync(join(ROOT, file), 'utf8'))),
     );
     expect(overridden.sort()).toEqual([]);
+  });
+});
+
+describe('budget', () => {
+  /** The most lines of each part. A change that needs more raises the number in the same commit, whose message says why. */
+  const LINES: Readonly<Record<string, number>> = {
+    'the core, src/daemon without extensions': 26_214,
+    'src/daemon/extensions': 5557,
+    'src/daemon/services/collector': 405,
+    'src/daemon/services/files': 2632,
+    'src/daemon/services/guest': 419,
+    'src/daemon/services/handover': 688,
+    'src/daemon/services/init': 1575,
+    'src/daemon/services/pause': 986,
+    'src/daemon/services/ports': 458,
+    'src/daemon/services/process': 3164,
+    'src/daemon/services/watch': 3119,
+    'native/src': 4331,
+  };
+  /** The files at the top of each program. */
+  const TOPS: Readonly<Record<string, readonly string[]>> = {
+    daemon: ['main.ts', 'run.ts'],
+    gateway: ['compose.ts', 'main.ts', 'metrics.ts', 'open.ts', 'run.ts'],
+    cli: ['main.ts'],
+  };
+
+  const linesBelow = (folder: string, pattern: string) =>
+    globSync(`${folder}/**/${pattern}`, { cwd: TOP })
+      .map((file) => readFileSync(join(TOP, file), 'utf8').split('\n').length - 1)
+      .reduce((sum, lines) => sum + lines, 0);
+  const linesOf = (part: string) => {
+    if (part.startsWith('native')) return linesBelow(part, '*.{c,h}');
+    const extensions = linesBelow('src/daemon/extensions', '*.ts');
+    return part.startsWith('the core')
+      ? linesBelow('src/daemon', '*.ts') - extensions
+      : linesBelow(part, '*.ts');
+  };
+
+  test.each(Object.entries(LINES))('%s has at most %d lines', (part, most) => {
+    const lines = linesOf(part);
+    expect(lines).toBeGreaterThan(0);
+    expect(lines).toBeLessThanOrEqual(most);
+  });
+
+  test('each service has one', () => {
+    const services = globSync('src/daemon/services/*', { cwd: TOP });
+    expect(services.filter((folder) => LINES[folder] === undefined)).toEqual([]);
+  });
+
+  test.each(Object.entries(TOPS))('%s has only these files at its top', (program, names) => {
+    expect(globSync('*.{ts,tsx}', { cwd: join(ROOT, program) }).sort()).toEqual(names);
   });
 });
 

@@ -10,6 +10,8 @@ import { isAnswering, removeTree, run, tail } from './tools.ts';
 /** Files of its cgroup that the container may write (Documentation/admin-guide/cgroup-v2.rst, "Delegation"). */
 const DELEGATED = ['', 'cgroup.procs', 'cgroup.subtree_control', 'cgroup.threads'];
 
+/** The most inotify instances of each user of a container. */
+const INOTIFY_INSTANCES = 32;
 /** How long a daemon may take to answer, in ms. */
 const ANSWER_MS = 60_000;
 /** How much of the log of a container an error quotes, in characters. */
@@ -45,7 +47,9 @@ export class Containers implements Backend {
       JSON.stringify(configuration({ hostname: id, root, daemon, args })),
     );
     this.#createIn(cgroup, home, id);
-    connectContainer(place, Number(readFileSync(join(home, 'pid'), 'utf8')));
+    const pid = Number(readFileSync(join(home, 'pid'), 'utf8'));
+    limitInotify(pid);
+    connectContainer(place, pid);
     this.#crun('start', id);
     await this.#answers(place.address, cgroup, home);
     return { address: place.address };
@@ -108,6 +112,12 @@ export class Containers implements Backend {
   #crun(command: string, ...args: readonly string[]): void {
     run('crun', [...this.#common, command, ...args]);
   }
+}
+
+/** Limits the inotify instances of each user of a container, because those of all containers count for one user of the machine. */
+function limitInotify(pid: number): void {
+  const script = `echo ${INOTIFY_INSTANCES} >/proc/sys/user/max_inotify_instances`;
+  run('nsenter', ['--user', `--target=${pid}`, 'sh', '-c', script]);
 }
 
 /** Whether a file system is mounted there. The list of mounts has other paths where symbolic links lead to them. */

@@ -38,6 +38,26 @@ const REFUSED = [
   ],
 ];
 
+/** The most terminals of one sandbox. Those of the machine are shared by all. */
+const TERMINALS = 256;
+/** Sockets of this family reach the host of the machine, past all networks (vsock(7)). */
+const AF_VSOCK = 40;
+/** The kernel takes 32 bits of the argument of a family. */
+const INT = 0xffff_ffff;
+
+const SECCOMP = {
+  defaultAction: 'SCMP_ACT_ALLOW',
+  architectures: ['SCMP_ARCH_X86_64', 'SCMP_ARCH_AARCH64'],
+  syscalls: [
+    { names: REFUSED, action: 'SCMP_ACT_ERRNO' },
+    {
+      names: ['socket'],
+      action: 'SCMP_ACT_ERRNO',
+      args: [{ index: 0, op: 'SCMP_CMP_MASKED_EQ', value: INT, valueTwo: AF_VSOCK }],
+    },
+  ],
+};
+
 const HIDDEN = [
   ...['/proc/acpi', '/proc/asound', '/proc/kcore', '/proc/keys', '/proc/latency_stats', '/proc/timer_list'],
   ...['/proc/timer_stats', '/proc/sched_debug', '/proc/scsi', '/proc/kmsg', '/sys/firmware', '/sys/kernel'],
@@ -82,7 +102,15 @@ export function configuration({ hostname, root, daemon, args }: Container): obje
         destination: '/dev/pts',
         type: 'devpts',
         source: 'devpts',
-        options: ['nosuid', 'noexec', 'newinstance', 'ptmxmode=0666', 'mode=0620', 'gid=5'],
+        options: [
+          'nosuid',
+          'noexec',
+          'newinstance',
+          'ptmxmode=0666',
+          'mode=0620',
+          'gid=5',
+          `max=${TERMINALS}`,
+        ],
       },
       { destination: '/sys', type: 'sysfs', source: 'sysfs', options: ['nosuid', 'noexec', 'nodev', 'ro'] },
       // The daemon freezes its workload there. The namespace of cgroups shows it nothing else.
@@ -100,11 +128,7 @@ export function configuration({ hostname, root, daemon, args }: Container): obje
       gidMappings: ids,
       maskedPaths: HIDDEN,
       readonlyPaths: READ_ONLY,
-      seccomp: {
-        defaultAction: 'SCMP_ACT_ALLOW',
-        architectures: ['SCMP_ARCH_X86_64', 'SCMP_ARCH_AARCH64'],
-        syscalls: [{ names: REFUSED, action: 'SCMP_ACT_ERRNO' }],
-      },
+      seccomp: SECCOMP,
     },
   };
 }

@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdirSync } from 'node:fs';
+import { mkdirSync, readdirSync } from 'node:fs';
 import { type AddressInfo, createServer, type Server } from 'node:net';
 import { join } from 'node:path';
 import { GATEWAY_ADDRESS } from './network.ts';
@@ -93,8 +93,9 @@ export class Platform implements AsyncDisposable {
     const { port } = server.address() as AddressInfo;
     // The port is taken, so no other platform uses these.
     const directory = join(options.directory, String(port));
-    const cgroup = `/sys/fs/cgroup/envd-platform-${port}`;
+    const cgroup = cgroupOf(port);
     removeRemains(directory, cgroup);
+    await removeOthersRemains(options.directory);
     // Users of containers need a way to their files.
     for (const each of [directory, join(directory, 'sandboxes'), join(directory, 'places')])
       mkdirSync(each, { recursive: true, mode: 0o711 });
@@ -166,6 +167,27 @@ function spawnInside(): ChildProcess {
 function removeRemains(directory: string, cgroup: string): void {
   run('unshare', ['--mount', 'sh', '-ec', REMOVE_CGROUPS, cgroup]);
   removeTree(directory);
+}
+
+/** The cgroup of the platform that has this port. */
+function cgroupOf(port: number): string {
+  return `/sys/fs/cgroup/envd-platform-${port}`;
+}
+
+/** Removes what platforms at other ports have left behind that were killed: cgroups, and registries with tokens. */
+async function removeOthersRemains(directory: string): Promise<void> {
+  const ports = readdirSync(directory).filter((name) => /^\d+$/.test(name));
+  for (const port of ports.map(Number)) {
+    const server = createServer();
+    // A platform that runs has its port.
+    const isFree = await once(server.listen(port), 'listening').then(
+      () => true,
+      () => false,
+    );
+    if (!isFree) continue;
+    removeRemains(join(directory, String(port)), cgroupOf(port));
+    server.close();
+  }
 }
 
 function urlOf(server: Server): string {

@@ -15,7 +15,7 @@ void runAs('envd', async () => {
   const { readConfig } = await import('./config/config.ts');
   const config = configOrPrint(readConfig());
   if (config === null) return;
-  if (config.doctor) return (await import('./doctor.ts')).doctor(config);
+  if (config.doctor) return (await import('./wiring/extensions.ts')).runDoctor(config);
   // The program is loaded only here, because --help and --version need none of it.
   const { runDaemon, tryUpgrade } = await import('./run.ts');
   if (config.tryUpgrade) await tryUpgrade();

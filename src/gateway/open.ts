@@ -37,9 +37,9 @@ async function makeStore(config: GatewayConfig, logger: Logger): Promise<Store> 
     if (redisCluster) locate = askCluster(redis, redisCluster);
     return RedisStore.open({ locate, replicas, isCluster: redisCluster !== null }, logger);
   }
-  const path = registry ?? ':memory:';
-  await makePrivateDirectory(dirname(path));
-  return EmbeddedStore.open(path);
+  if (registry === null) throw new Error('the configuration has neither a registry nor Redis');
+  await makePrivateDirectory(dirname(registry));
+  return EmbeddedStore.open(registry);
 }
 
 /** Creates the configured hooks. Throws `invalid_argument` when `--hook-directory` cannot be used. */

@@ -134,8 +134,6 @@ const IMAGES: Readonly<Record<string, Image>> = {
       ['src/gateway/hooks/run-once.sh', 'lib/run-once.sh'],
       ['systemd/gateway/envd-gateway.service', 'systemd/envd-gateway.service'],
       ['systemd/gateway/nginx.conf', 'systemd/nginx.conf'],
-      ['systemd/gateway/envd_routes.lua', 'systemd/envd_routes.lua'],
-      ['systemd/gateway/envoy.yaml', 'systemd/envoy.yaml'],
       ['examples/platform/envd-platform.sh', 'bin/envd-platform'],
       ...platformSources().map((file) => [`examples/platform/${file}`, `share/platform/${file}`] as const),
     ],

@@ -56,8 +56,6 @@ export const PACKAGED: readonly Packaged[] = [
     renew: 'try-restart',
     // What the pinned Node is linked with.
     debianDepends: 'libatomic1, libc6 (>= 2.28), libgcc-s1, libstdc++6 (>= 8)',
-    files: ['nginx.conf', 'envd_routes.lua', 'envoy.yaml'].map(
-      (name) => [`systemd/${name}`, `usr/share/doc/envd-gateway/examples/${name}`] as const,
-    ),
+    files: [['systemd/nginx.conf', 'usr/share/doc/envd-gateway/examples/nginx.conf']],
   },
 ];

@@ -1,8 +1,7 @@
 /**
- * The gateway beside a direct connection, beside nginx as the proxy (Debian: nginx-light), and behind an nginx that asks it
- * for routes (`systemd/gateway/nginx.conf`), without and with Lua, in one run: a download, an upload, small calls, idle
- * streams, memory. Medians of rounds taken in turns. Arguments: MiB of the file, small calls,
- * idle streams, rounds.
+ * The gateway beside a direct connection, beside nginx as the proxy (Debian: nginx-light), and behind nginx
+ * (`systemd/gateway/nginx.conf`), in one run: a download, an upload, small calls, idle streams, memory. Medians of rounds taken in
+ * turns. Arguments: MiB of the file, small calls, idle streams, rounds.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -29,7 +28,6 @@ await using gateway = await startGateway({ flags: DAEMON_FLAGS });
 await gateway.register('one', daemon.port, { timeout: 86_400 });
 const nginx = await startProxy(daemon.port);
 await using behind = await startNginx(gateway.port);
-await using keeping = await startNginx(gateway.port, { keeps: true });
 
 interface Way {
   readonly port: number;
@@ -37,14 +35,13 @@ interface Way {
   readonly pid: number | null;
 }
 
-const ways: Readonly<Record<'direct' | 'gateway' | 'nginx' | 'nginx, routed' | 'nginx, Lua', Way>> = {
+const ways: Readonly<Record<'direct' | 'gateway' | 'nginx' | 'both', Way>> = {
   direct: { port: daemon.port, pid: null },
   nginx: { port: nginx.port, pid: nginx.worker },
-  'nginx, routed': { port: behind.port, pid: behind.worker },
-  'nginx, Lua': { port: keeping.port, pid: keeping.worker },
   gateway: { port: gateway.port, pid: gateway.pid },
+  both: { port: behind.port, pid: gateway.pid },
 };
-const names = ['direct', 'nginx', 'nginx, routed', 'nginx, Lua', 'gateway'] as const;
+const names = ['direct', 'nginx', 'gateway', 'both'] as const;
 type Name = (typeof names)[number];
 const head = (lines: readonly string[]) =>
   `${[...lines, 'host: bench', 'svc-sandbox-id: one'].join('\r\n')}\r\n\r\n`;
@@ -107,9 +104,8 @@ function byEach(work: (way: Way) => Promise<number>): Record<Name, () => Promise
   return {
     direct: one('direct'),
     nginx: one('nginx'),
-    'nginx, routed': one('nginx, routed'),
-    'nginx, Lua': one('nginx, Lua'),
     gateway: one('gateway'),
+    both: one('both'),
   };
 }
 
@@ -119,7 +115,7 @@ function table(title: string, figures: Readonly<Record<Name, number>>, unit: str
     [unit]: show(figures[name]),
     'of direct': (figures[name] / figures.direct).toFixed(2),
     'of nginx': (figures[name] / figures.nginx).toFixed(2),
-    // Of nginx alone where it asks for routes, not of the gateway.
+    // Of the gateway alone where it is behind nginx.
     'proxy CPU ms': cpus.has(name) ? show(cpus.get(name) ?? 0) : '',
     'peak MiB': peaks.has(name) ? show(peaks.get(name) ?? 0) : '',
   }));

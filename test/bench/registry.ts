@@ -1,14 +1,15 @@
 /**
  * The registry in Redis (Debian: redis-server) with many sandboxes on 100 hosts, and several gateways on it: registrations,
- * rest, look-ups of routes among all sandboxes and among few, the same while gateways are killed, lists, metrics, and what it
+ * rest, requests to all sandboxes and to few, the same while gateways are killed, lists, metrics, and what it
  * costs that a replica has each change.
  * Arguments: sandboxes, gateways, seconds of each part.
  */
 import { once } from 'node:events';
-import { Agent, get, type IncomingMessage } from 'node:http';
+import { Agent, createServer, get, type IncomingMessage } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { createClient } from '@redis/client';
-import { API_KEY, startGateway, type TestGateway, toSandbox } from '../support/programs/gateway.ts';
+import { startGateway, type TestGateway, toSandbox } from '../support/programs/gateway.ts';
 import { freePort } from '../support/servers/free-port.ts';
 import { startRedis } from '../support/servers/redis-server.ts';
 import { info } from '../support/servers/redis-set.ts';
@@ -33,19 +34,25 @@ const agents = ports.map(() => new Agent({ keepAlive: true, maxSockets: CONNECTI
 let wrong = 0;
 let lost = 0;
 
-/** Asks a gateway for the route to a sandbox; the time in ms, or null when the gateway was killed meanwhile. */
-async function lookUp(sandbox: number): Promise<number | null> {
+/** All sandboxes. Each has an address of its own, and answers with it. */
+const guests = createServer((request, response) => {
+  response.setHeader('x-address', request.socket.localAddress ?? '').end();
+}).listen(0, '0.0.0.0');
+await once(guests, 'listening');
+const { port: guestPort } = guests.address() as AddressInfo;
+
+/** Sends a request to a sandbox; the time in ms, or null when the gateway was killed meanwhile. */
+async function reach(sandbox: number): Promise<number | null> {
   const which = sandbox % gatewayCount;
   const started = performance.now();
   try {
     const request = get({
-      ...{ host: '127.0.0.1', port: ports[which], path: '/gateway/route', agent: agents[which] },
-      headers: { 'x-gateway-key': API_KEY, 'x-original-uri': '/health', ...toSandbox(`s${sandbox}`) },
+      ...{ host: '127.0.0.1', port: ports[which], agent: agents[which] },
+      headers: toSandbox(`s${sandbox}`),
     });
     const [response] = (await once(request, 'response')) as [IncomingMessage];
     await once(response.resume(), 'end');
-    const to = response.headers['x-route-to'];
-    if (response.statusCode !== 200 || to !== addressOf(sandbox)) wrong++;
+    if (response.headers['x-address'] !== addressOf(sandbox)) wrong++;
     return performance.now() - started;
   } catch {
     lost++;
@@ -56,8 +63,7 @@ async function lookUp(sandbox: number): Promise<number | null> {
 }
 
 // Of the range that gateways of tests may connect to.
-const addressOf = (sandbox: number) =>
-  `127.${1 + (sandbox >> 16)}.${(sandbox >> 8) & 255}.${sandbox & 255}:49983`;
+const addressOf = (sandbox: number) => `127.${1 + (sandbox >> 16)}.${(sandbox >> 8) & 255}.${sandbox & 255}`;
 
 interface Part {
   readonly answered: number;
@@ -112,8 +118,8 @@ const random = (below: number) => Math.floor(Math.random() * below);
 const anyGateway = (): TestGateway => gateways[random(gatewayCount)] ?? fail();
 
 function register(sandbox: number): Promise<number> {
-  const [address] = addressOf(sandbox).split(':');
-  const body = { sandboxID: `s${sandbox}`, address, host: `h${sandbox % HOSTS}`, timeout: 86_400 };
+  const place = { address: addressOf(sandbox), port: guestPort };
+  const body = { sandboxID: `s${sandbox}`, ...place, host: `h${sandbox % HOSTS}`, timeout: 86_400 };
   return timed(async () => {
     const { status, text } = await anyGateway().call('POST /sandboxes', body);
     if (status !== 201) throw new Error(text);
@@ -125,12 +131,12 @@ await measure('nobody asks', async () => {
   await delay(seconds * 1000);
   return { answered: 0, seconds, times: [] };
 });
-await measure('look-ups of all', () => load(() => lookUp(random(sandboxes))));
-await measure(`look-ups of ${HOT}`, () => load(() => lookUp(random(HOT))));
+await measure('requests to all', () => load(() => reach(random(sandboxes))));
+await measure(`requests to ${HOT}`, () => load(() => reach(random(HOT))));
 const extend = (by: () => TestGateway) => () =>
   load(() => timed(() => by().call(`POST /sandboxes/s${random(sandboxes)}/timeout`, { timeout: 86_400 })));
 await measure('longer times to live', extend(anyGateway));
-await measure('look-ups of all, one gateway killed each second', async () => {
+await measure('requests to all, one gateway killed each second', async () => {
   let over = false;
   const killing = (async () => {
     for (let round = 0; !over; round++) {
@@ -140,7 +146,7 @@ await measure('look-ups of all, one gateway killed each second', async () => {
       gateways[which] = await start(ports[which] ?? 0);
     }
   })();
-  const result = await load(() => lookUp(random(sandboxes)));
+  const result = await load(() => reach(random(sandboxes)));
   over = true;
   await killing;
   return result;
@@ -164,6 +170,8 @@ await measure(
 printTable(`${sandboxes} sandboxes on ${HOSTS} hosts, ${gatewayCount} gateways, one Redis`, rows);
 console.log(`\nRedis: ${show(residentMib(redisPid))} MiB; a gateway: ${show(residentMib(first.pid))} MiB`);
 client.destroy();
+guests.close();
+guests.closeAllConnections();
 for (const each of agents) each.destroy();
 for (const gateway of gateways) await gateway[Symbol.asyncDispose]();
 

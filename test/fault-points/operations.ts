@@ -223,14 +223,6 @@ export const OPERATIONS: readonly Operation[] = [
     mayLeave: /^\/file$/,
   },
   {
-    name: 'storeFiles',
-    call: (native, directory) =>
-      opened(directory, O_RDONLY | O_DIRECTORY, (at) =>
-        native.storeFiles(at, Buffer.concat([item('s1'), item('s2')])),
-      ),
-    mayBe: (result) => result === 0 || result === 1,
-  },
-  {
     name: 'publishFile',
     call: (native, directory) =>
       opened(directory, O_RDONLY | O_DIRECTORY, (at) =>
@@ -410,11 +402,3 @@ export const OPERATIONS: readonly Operation[] = [
     call: (native) => run(native, '/bin/sh', ['sh', '-c', 'echo err >&2; exit 3']),
   },
 ];
-
-function item(name: string): Buffer {
-  const head = Buffer.alloc(32);
-  head.writeBigInt64LE(1_700_000_000n, 0);
-  for (const [index, value] of [5, 0o640, NOBODY, NOBODY, name.length + 1, 7].entries())
-    head.writeUInt32LE(value, 8 + 4 * index);
-  return Buffer.concat([head, bytes(`${name}\0content`)]);
-}

@@ -57,6 +57,8 @@ test('a hook is a command or a URL', () => {
   ])
     expect(config([...KEY, `--hook=${hook}`]).hook).toBe(hook);
   expect(config([...KEY, '--hook=HTTP://A.test']).hook).toBe('http://a.test/');
+  expect(config([...KEY, '--hook= https://a.test/b ']).hook).toBe('https://a.test/b');
+  expect(() => config([...KEY, '--hook= ftp://a.test/'])).toThrow(/must be a command, or a URL/);
 });
 
 test('with Redis there is no registry file', () => {

@@ -187,7 +187,7 @@ test('both paths take the shape of the published API', async () => {
       400,
       expect.stringContaining('metadata'),
     ]);
-    for (const network of [{ maskRequestHost: 'a' }, { httpsPorts: [443] }])
+    for (const network of [{ httpsPorts: [443] }])
       expect(await refuse({ network })).toEqual([
         501,
         expect.stringContaining(`network.${Object.keys(network)[0]}`),

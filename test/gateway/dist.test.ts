@@ -58,16 +58,14 @@ test('with Redis too, whose client is loaded later', async () => {
   expect((await shared.call('GET /sandboxes')).body).toHaveLength(1);
 });
 
-test('it has a version, a unit, configurations of nginx and Envoy, and nothing else', () => {
+test('it has a version, a unit, a configuration of nginx, and nothing else', () => {
   const print = execFileSync(program, ['--version'], { env: { PATH: '' }, encoding: 'utf8' });
   const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
   expect(print).toBe(`${version}\n`);
   expect(readdirSync(elsewhere).sort()).toEqual([
     ...['LICENSE', 'LICENSES', 'bin', 'lib', 'package.json', 'share', 'systemd'],
   ]);
-  expect(readdirSync(join(elsewhere, 'systemd')).sort()).toEqual([
-    ...['envd-gateway.service', 'envd_routes.lua', 'envoy.yaml', 'nginx.conf'],
-  ]);
+  expect(readdirSync(join(elsewhere, 'systemd')).sort()).toEqual(['envd-gateway.service', 'nginx.conf']);
   expect(readFileSync(join(elsewhere, 'systemd/envd-gateway.service'), 'utf8')).toContain(
     'ExecStart=/opt/envd-gateway/bin/envd-gateway\n',
   );

@@ -83,28 +83,21 @@ test('what trusted proxies tell is passed on, and who they are', async () => {
   });
 });
 
-test.each([false, true])(
-  'behind nginx the sandbox is told of its client, by nginx or by a gateway that trusts it (Lua: %s)',
-  async (keeps) => {
-    await using nginx = await startNginx(trusting.port, { keeps });
-    const ask = async (headers: Readonly<Record<string, string>>) => {
-      await fetch(`http://127.0.0.1:${nginx.port}/a/b`, { headers });
-      return seen;
-    };
-    const forged = { 'x-forwarded-for': '6.6.6.6', forwarded: 'for=6.6.6.6', 'x-real-ip': '6.6.6.6' };
-    const ids = new Set();
-    for (let count = 1; count <= 5; count++) {
-      const carried = await ask({ 'svc-sandbox-id': 'one', ...forged, 'x-forwarded-proto': 'https' });
-      expect(carried).toMatchObject({ 'x-forwarded-for': '127.0.0.1', 'x-forwarded-proto': 'http' });
-      expect(carried['x-request-id']).toMatch(/^\d+\.\d{3}-\d+-\d+-\d+$/);
-      expect(ids.add(carried['x-request-id']).size).toBe(count);
-      for (const name of ['forwarded', 'x-real-ip']) expect(carried).not.toHaveProperty(name);
-    }
-    expect(await ask({ 'svc-sandbox-id': 'one', 'x-request-id': 'own' })).toMatchObject({
-      'x-request-id': 'own',
-    });
-  },
-);
+test('behind nginx a gateway that trusts it tells of the client, whatever that has sent', async () => {
+  await using nginx = await startNginx(trusting.port);
+  const ask = async (headers: Readonly<Record<string, string>>) => {
+    await fetch(`http://127.0.0.1:${nginx.port}/a/b`, { headers: { 'svc-sandbox-id': 'one', ...headers } });
+    return seen;
+  };
+  const forged = { 'x-forwarded-for': '6.6.6.6', forwarded: 'for=6.6.6.6', 'x-real-ip': '6.6.6.6' };
+  const carried = await ask({ ...forged, x_forwarded_for: '6.6.6.6', 'x-forwarded-proto': 'https' });
+  expect(carried).toMatchObject({
+    ...{ 'x-forwarded-for': '127.0.0.1, 127.0.0.1', 'x-forwarded-proto': 'http' },
+    'x-forwarded-host': `127.0.0.1:${nginx.port}`,
+  });
+  for (const name of ['forwarded', 'x-real-ip', 'x_forwarded_for']) expect(carried).not.toHaveProperty(name);
+  expect(await ask({ 'x-request-id': 'own' })).toMatchObject({ 'x-request-id': 'own' });
+});
 
 test('the client is the last address that no trusted proxy has', async () => {
   const clientOf = async (...lines: string[]) => (await told(trusting, ...lines)).client;

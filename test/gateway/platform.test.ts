@@ -2,8 +2,8 @@ import type { Socket } from 'node:net';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { INTERFACE_VERSION } from '../../src/base/program/version.ts';
 import { startDaemon } from '../support/programs/daemon.ts';
-import { startGateway, type TestGateway } from '../support/programs/gateway.ts';
-import { startRawSandbox } from '../support/programs/raw-sandbox.ts';
+import { API_KEY, startGateway, type TestGateway } from '../support/programs/gateway.ts';
+import { exchange, startRawSandbox } from '../support/programs/raw-sandbox.ts';
 
 let gateway: TestGateway;
 
@@ -119,6 +119,17 @@ test('an unknown sandbox is 404, what is not built 501', async () => {
     const message = `this gateway has no operation ${operation}: the platform must provide it`;
     expect(body).toEqual({ code: 501, message });
   }
+});
+
+test('TRACE is allowed nowhere, and nothing of it reaches a sandbox', async () => {
+  for (const path of ['/', '/sandboxes', '/sandboxes/one', '/templates', '/gateway/health', '/other'])
+    for (const named of ['', 'svc-sandbox-id: one\r\n']) {
+      const bytes = `TRACE ${path} HTTP/1.1\r\nhost: a\r\nx-api-key: ${API_KEY}\r\n${named}connection: close\r\n\r\n`;
+      const answer = await exchange(gateway.port, bytes);
+      expect(answer).toMatch(/^HTTP\/1\.1 405 /);
+      expect(answer).toMatch(/^allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r$/m);
+      expect(answer).toMatch(/\r\n\r\n\{"code":405,"message":"method TRACE is not allowed: use [A-Z, ]+"\}$/);
+    }
 });
 
 test('without hooks nothing is said to be paused or resumed', async () => {

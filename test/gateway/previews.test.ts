@@ -10,6 +10,7 @@ import { ask, cookieOf } from '../support/clients/by-host.ts';
 import { API_KEY, startGateway, type TestGateway } from '../support/programs/gateway.ts';
 import { endLoopbackMachines, loopbackHook } from '../support/programs/loopback-machines.ts';
 import { owned } from '../support/programs/owned.ts';
+import { exchange, message } from '../support/programs/raw-sandbox.ts';
 import { startNginx } from '../support/servers/nginx.ts';
 
 const DOMAIN = 'sandboxes.test';
@@ -218,7 +219,7 @@ test('with --require-key, a link, a cookie and the token open a preview without 
   expect(await status('/', token, { host: `${port}-none.${DOMAIN}` })).toBe(401);
 });
 
-test('nginx opens links, too, and the gateway carries what is private', async () => {
+test('links are opened behind nginx, too', async () => {
   const plain = await owned(startGateway({ args: [`--domain=${DOMAIN}`] }));
   const nginx = await owned(startNginx(plain.port));
   const { body: made } = await plain.register('box', 1, { timeout: 600, allowPublicTraffic: false });
@@ -238,4 +239,37 @@ test('nginx opens links, too, and the gateway carries what is private', async ()
   });
   expect([byToken.status, byToken.text]).toEqual([200, expect.not.stringContaining(made.trafficAccessToken)]);
   expect((await ask(nginx.port, '/a/b', host)).status).toBe(403);
+});
+
+// biome-ignore lint/suspicious/noTemplateCurlyInString: the gateway replaces it
+const MASK = 'localhost:${PORT}';
+
+test('a server that accepts one host only gets that, and the origin of its own pages', async () => {
+  const sandbox = await Sandbox.create({ ...options(), network: { maskRequestHost: MASK } });
+  onTestFinished(async () => void (await sandbox.kill()));
+  const host = hostOf(sandbox);
+  const named = { 'e2b-sandbox-id': sandbox.sandboxId, 'e2b-sandbox-port': port, host: 'gateway.test' };
+  for (const [sent, own] of [
+    [{ host }, `https://${host}`],
+    [named, 'http://gateway.test'],
+  ] as const) {
+    const headers = async (origin: string) =>
+      told((await ask(gateway.port, '/', { ...sent, origin })).text).headers;
+    expect(await headers(own)).toMatchObject({
+      ...{ host: `localhost:${port}`, origin: `http://localhost:${port}`, 'x-forwarded-host': sent.host },
+    });
+    // A server that looks at origins still sees that another page asks.
+    expect(await headers('https://evil.test')).toMatchObject({ origin: 'https://evil.test' });
+  }
+  const upgrade = ['GET / HTTP/1.1', `host: ${host}`, 'connection: upgrade', 'upgrade: websocket'];
+  expect(await exchange(gateway.port, message(upgrade))).toContain(`"host":"localhost:${port}"`);
+  // The daemon is not a server of the sandbox.
+  expect((await sandbox.commands.run('echo here')).stdout).toBe('here\n');
+  expect((await gateway.call(`GET /sandboxes/${sandbox.sandboxId}`)).body.network).toEqual({
+    maskRequestHost: MASK,
+  });
+  const { status } = await gateway.call('POST /v2/sandboxes', {
+    ...{ templateID: 'base', network: { maskRequestHost: 'a\r\nb' } },
+  });
+  expect(status).toBe(400);
 });

@@ -19,6 +19,7 @@ const room = (prefix: string, contract: string, ...tests: readonly string[]): Ro
 const EXTENSION_ATTACKS = ['attack/extensions/*', 'attack/files/extensions*'];
 
 const ROOMS: readonly Room[] = [
+  room('src/daemon/extensions/archives/', '+', 'daemon/extensions/tar-*', 'attack/files/archives.test.ts'),
   ...['exec', 'ndjson', 'ports', 'search', 'stop', 'terminal', 'usage', 'zip'].map((name) =>
     room(`src/daemon/extensions/${name}/`, '+', `daemon/extensions/${name}*`, ...EXTENSION_ATTACKS),
   ),
@@ -29,7 +30,6 @@ const ROOMS: readonly Room[] = [
     'daemon/extensions/{ports,terminal}*',
     'attack/extensions/websockets*',
   ),
-  room('src/daemon/services/files/tar/', '+', 'daemon/files/tar-*', 'attack/files/archives.test.ts'),
   room(
     'src/daemon/services/files/',
     '3 4 5.1 5.2 5.3 5.4',
@@ -86,7 +86,8 @@ const ROOMS: readonly Room[] = [
     '3 4 5.1 5.2 5.3 6 7',
     ...[
       'daemon/http/errno.test.ts',
-      'daemon/files/{durable,tar-download}.test.ts',
+      'daemon/files/durable.test.ts',
+      'daemon/extensions/tar-download.test.ts',
       'daemon/life/upgrade.test.ts',
     ],
     'attack/files/uploads*',

@@ -230,6 +230,35 @@ test('root in a sandbox is nobody on this machine', { timeout: 120_000 }, async 
   expect(await shell(sandbox, 'ls /sys/fs/cgroup | grep envd-platform || echo none')).toBe('none');
 });
 
+test('a sandbox has its share of what all of them share, and no way past networks', {
+  timeout: 120_000,
+}, async () => {
+  const sandbox = await create();
+  await sandbox.files.write(
+    'take.py',
+    `import ctypes, os, socket
+libc = ctypes.CDLL(None)
+def count(take, most):
+    taken = 0
+    while taken < most and take() >= 0:
+        taken += 1
+    return taken
+def terminal():
+    try:
+        return os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY)
+    except OSError:
+        return -1
+def vsock(family):
+    # AF_VSOCK, SOCK_STREAM
+    return libc.syscall({"x86_64": 41, "aarch64": 198}[os.uname().machine], ctypes.c_ulong(family), 1, 0)
+print(count(libc.inotify_init, 64), count(terminal, 512) <= 256, vsock(40), vsock(2**32 + 40), vsock(2) > 0)
+`,
+  );
+  // The daemon of root has an instance of its own user only.
+  expect(await shell(sandbox, 'ulimit -n 4096; python3 take.py')).toBe('32 True -1 -1 True');
+  expect(await shell(sandbox, 'sudo cat /proc/sys/user/max_inotify_instances')).toBe('32');
+});
+
 test('a platform that is killed takes everything with it, and another one starts in its place', {
   timeout: BUILD_MS,
 }, async () => {
@@ -257,7 +286,22 @@ test('a platform that is killed takes everything with it, and another one starts
   await until('its daemon runs', () => processesOf(sandboxId).length > 0);
   child.kill('SIGKILL');
   await until('its daemon has ended', () => processesOf(sandboxId).length === 0);
-  const next = await start(Number(new URL(url).port));
+  const port = Number(new URL(url).port);
+  const left = [
+    join(directory, String(port), 'registry.db'),
+    join(findCgroupMount() ?? '', `envd-platform-${port}`),
+  ];
+  expect(left.map((each) => existsSync(each))).toEqual([true, true]);
+  await until('its port is free', () =>
+    fetch(url).then(
+      () => false,
+      () => true,
+    ),
+  );
+  const other = await start(0);
+  expect(left.map((each) => existsSync(each))).toEqual([false, false]);
+  other.child.kill('SIGTERM');
+  const next = await start(port);
   const sandbox = await Sandbox.create(to);
   expect((await sandbox.commands.run('echo here')).stdout).toBe('here\n');
   next.child.kill('SIGTERM');

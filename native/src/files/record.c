@@ -39,7 +39,7 @@ typedef struct {
 } attribute_head;
 
 // Extended attributes cannot be read through an O_PATH descriptor, but can through the descriptor's link in /proc.
-enum { FD_PATH = 32, SMALL = 64 * 1024, MOST_RANGES = 2048, MOST_BYTES = 64 * 1024 * 1024 };
+enum { FD_PATH = 32, SMALL = 64 * 1024, MOST_BYTES = 64 * 1024 * 1024 };
 
 static void fd_path(char path[FD_PATH], int descriptor) {
   snprintf(path, FD_PATH, "/proc/self/fd/%d", descriptor);
@@ -103,26 +103,9 @@ static int follow(place* at, int directory, const char* name, struct stat* statu
   return target;
 }
 
-// Appends the ranges of a file that hold data, as pairs of offset and length. Of too many ranges, the last one includes
-// all that follow, with the holes between them.
-static void append_map(records* out, int file, off_t size) {
-  int64_t map[MOST_RANGES][2];
-  size_t count = 0;
-  for (off_t start, end = 0; count < MOST_RANGES && (start = lseek(file, end, SEEK_DATA)) >= 0; count++) {
-    end = lseek(file, start, SEEK_HOLE);
-    if (end < 0 || count == MOST_RANGES - 1) end = size;
-    map[count][0] = start;
-    map[count][1] = end - start;
-  }
-  append_pair(out, "map", map, count * sizeof *map);
-}
-
 static void append_content(records* out, int file, const struct stat* status) {
   char content[SMALL];
-  if (status->st_size >= SMALL) {
-    if (status->st_blocks * 512 < status->st_size) append_map(out, file, status->st_size);
-    return;
-  }
+  if (status->st_size >= SMALL) return;
   ssize_t length = read(file, content, SMALL);
   if (length >= 0 && length < SMALL) append_pair(out, "content", content, (size_t)length);
 }

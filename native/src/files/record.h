@@ -16,7 +16,7 @@ void records_append(records* out, const void* bytes, size_t length);
 
 // Appends the record of `name` in the open directory, with the attributes whose names start with `prefix` and the name
 // `shown`, without following a link. Without a prefix it is for an archive: it has all attributes, the text of a link
-// instead of its target, small content, and a sparse file's map. Returns 0 or an errno.
+// instead of its target, and small content. Returns 0 or an errno.
 int record_entry(records* out, int directory, const char* name, const char* shown, const char* prefix);
 
 // So many bytes of metadata of an entry are shown, and it has at most so many bytes of attributes in an archive.

@@ -1,5 +1,5 @@
 // Stores, publishes and copies contents of files, and reserves space for them. Sources: open(2) O_TMPFILE, linkat(2)
-// AT_SYMLINK_FOLLOW, inotify(7), copy_file_range(2), fallocate(2), lseek(2) SEEK_HOLE, futimens(3); see walk.h.
+// AT_SYMLINK_FOLLOW, inotify(7), copy_file_range(2), fallocate(2), lseek(2) SEEK_HOLE; see walk.h.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -242,51 +242,4 @@ EXPORTED(storeFile) {
     return NULL;
   plan.content = envd_copy(env, content, plan.length);
   return plan.content ? job_in_pool(env, "storeFile", &plan.head, sizeof plan) : NULL;
-}
-
-// --- small new files of one directory, each complete in memory, are stored in one job
-
-// The numbers of a file. Its name, which ends with NUL, and its content follow.
-typedef struct {
-  int64_t seconds;
-  uint32_t nanoseconds, mode, uid, gid, name_length, content_length;
-} item;
-
-typedef struct {
-  job head;  // its result is the number of files stored
-  int directory;
-  char* items;
-  size_t length;
-} many;
-
-// Stores a new file. Returns false for any reason; the caller's other way then succeeds, or reports the reason.
-static bool store_new(int directory, const item* i, const char* name) {
-  const struct timespec times[2] = {{.tv_nsec = UTIME_NOW}, {.tv_sec = i->seconds, .tv_nsec = i->nanoseconds}};
-  int file = openat(directory, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
-  bool done = file >= 0 && write(file, name + i->name_length, i->content_length) == i->content_length &&
-              fchown(file, i->uid, i->gid) == 0 && fchmod(file, i->mode) == 0 && futimens(file, times) == 0 &&
-              link_file(file, directory, name) == 0;
-  if (file >= 0) close(file);
-  return done;
-}
-
-static void store_each(job* j) {
-  many* m = (many*)j;
-  item i;
-  for (size_t at = 0; at < m->length; at += sizeof i + i.name_length + i.content_length, j->result++) {
-    memcpy(&i, m->items + at, sizeof i);
-    if (!store_new(m->directory, &i, m->items + at + sizeof i)) return;
-  }
-}
-
-static void release_items(job* j) {
-  free(((many*)j)->items);
-}
-
-EXPORTED(storeFiles) {
-  void* items;
-  many plan = {.head = {.run = store_each, .value = job_result, .release = release_items}};
-  if (!arg_parse(env, info, "dB", &plan.directory, &items, &plan.length)) return NULL;
-  plan.items = envd_copy(env, items, plan.length);
-  return plan.items ? job_in_pool(env, "storeFiles", &plan.head, sizeof plan) : NULL;
 }

@@ -1,76 +1,80 @@
 // The kernel copies under the lock of a pipe or terminal, and a page of its process may never come (userfaultfd, FUSE).
-// A thread sees that the event loop waits for such a lock, and kills who holds it. Sources: proc_pid_stat(5),
+// A thread sees that the event loop waits for such a lock, and kills the process. Sources: proc_pid_stat(5),
 // Documentation/admin-guide/cgroup-v2.rst, "cgroup.kill".
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
+#include <uv.h>
 
 #include "process/spawn.h"
 #include "support/job.h"
 #include "support/napi.h"
 
-// After so many seconds the process' cgroup is killed. As long as that does not help, the next one is, because another
-// process may hold the lock: first the cgroup above, which is there even if that of the process is not any more.
-enum { LIMIT_S = 2 };
-static const char* const NEXT[] = {"", "", "/../user", "/../ptys"};
+// The processes of a cgroup are killed when the event loop has waited for them for LIMIT_MS in sum; of each second that
+// passes, FORGIVEN_MS are forgiven. Waits below TICK_MS are not seen.
+enum { TICK_MS = 20, LIMIT_MS = 2000, FORGIVEN_MS = 33, WAITS = 1024 };
 
 // There is one guard, for the first event loop that uses it: the daemon has no other.
 static struct {
   pthread_mutex_t lock;
   pthread_cond_t entered;
   pthread_t thread;
-  pid_t loop;          // the thread of the event loop; 0: not known yet
+  int state;           // the file that tells the state of the thread of the event loop
   const char* cgroup;  // NULL: there is no call
   uint64_t calls;
-} guard = {.lock = PTHREAD_MUTEX_INITIALIZER, .entered = PTHREAD_COND_INITIALIZER};
+} guard = {.lock = PTHREAD_MUTEX_INITIALIZER, .entered = PTHREAD_COND_INITIALIZER, .state = -1};
 static _Thread_local bool is_guarded;
 
 // Returns whether the event loop waits in the kernel, where no signal wakes it.
 static bool is_stuck(void) {
-  char path[64], state = '\0';
-  snprintf(path, sizeof path, "/proc/self/task/%d/stat", guard.loop);
-  FILE* file = fopen(path, "re");
-  if (file) (void)!fscanf(file, "%*d (%*[^)]) %c", &state), fclose(file);
-  return state == 'D';
+  char text[128] = "", state = '\0';
+  (void)!pread(guard.state, text, sizeof text - 1, 0);
+  return sscanf(text, "%*d (%*[^)]) %c", &state) == 1 && state == 'D';
 }
 
-static void kill_in(const char* cgroup) {
+// Adds a tick to the waits for a cgroup, and returns their sum. The daemon uses no path twice.
+static int64_t add_wait(const char* cgroup) {
+  static uint64_t hashes[WAITS];
+  static int64_t sums[WAITS], times[WAITS];
+  uint64_t hash = 14695981039346656037u;
+  for (const char* c = cgroup; *c; c++) hash = (hash ^ (unsigned char)*c) * 1099511628211u;
+  const int64_t now = (int64_t)(uv_hrtime() / 1000000000), at = (int64_t)(hash % WAITS);
+  sums[at] -= hashes[at] == hash ? (now - times[at]) * FORGIVEN_MS : sums[at];
+  hashes[at] = hash, times[at] = now;
+  return sums[at] = TICK_MS + (sums[at] > 0 ? sums[at] : 0);
+}
+
+// Linux has cgroup.kill since 5.14. The event loop, which writes the log, may wait for ever.
+static void kill_in(const char* cgroup, bool is_told) {
   char path[PATH_MAX + 32];
-  pid_t pid;
   snprintf(path, sizeof path, "%s/cgroup.kill", cgroup);
   int file = open(path, O_WRONLY | O_CLOEXEC);
-  if (file >= 0) return (void)!write(file, "1", 1), (void)close(file);
-  // Linux before 5.14 has no such file.
-  snprintf(path, sizeof path, "%s/cgroup.procs", cgroup);
-  FILE* list = fopen(path, "re");
-  while (list && fscanf(list, "%d", &pid) == 1)
-    if (pid > 0) kill(pid, SIGKILL);
-  if (list) fclose(list);
+  if (file >= 0 && write(file, "1", 1) == 1 && is_told)
+    dprintf(STDOUT_FILENO, "{\"level\":40,\"time\":%lld000,\"cgroup\":\"%s\",\"msg\":\"%s\"}\n", (long long)time(NULL),
+            strrchr(cgroup, '/') + 1, "killed a process that kept its pipe or terminal locked");
+  if (file >= 0) close(file);
 }
 
 static void watch(__attribute__((unused)) void* data) {
-  char holder[PATH_MAX];
-  for (uint64_t seen = 0, seconds = 0;; sleep(1)) {
+  char cgroup[PATH_MAX];
+  for (uint64_t seen = 0;; usleep(TICK_MS * 1000)) {
+    int64_t sum = 0;
     pthread_mutex_lock(&guard.lock);
     while (!guard.cgroup && guard.calls == seen) pthread_cond_wait(&guard.entered, &guard.lock);
-    seconds = guard.cgroup && guard.calls == seen && is_stuck() ? seconds + 1 : 0;
+    if (guard.cgroup && guard.calls == seen && is_stuck()) sum = add_wait(strcpy(cgroup, guard.cgroup));
     seen = guard.calls;
-    if (seconds >= LIMIT_S) {
-      const uint64_t step = (seconds / LIMIT_S - 1) % (sizeof NEXT / sizeof *NEXT);
-      const char* end = step == 0 ? strchr(guard.cgroup, '\0') : strrchr(guard.cgroup, '/');
-      snprintf(holder, sizeof holder, "%.*s%s", (int)(end - guard.cgroup), guard.cgroup, NEXT[step]);
-    }
     pthread_mutex_unlock(&guard.lock);
-    if (seconds >= LIMIT_S) kill_in(holder);
+    if (sum > LIMIT_MS) kill_in(cgroup, sum <= LIMIT_MS + TICK_MS);
   }
 }
 
 void guard_enter(const char* cgroup) {
   if (!cgroup[0]) return;
   pthread_mutex_lock(&guard.lock);
-  if (!guard.loop && thread_start(&guard.thread, "guard", watch, NULL) == 0) guard.loop = gettid(), is_guarded = true;
+  if (guard.state < 0 && (guard.state = open("/proc/thread-self/stat", O_RDONLY | O_CLOEXEC)) >= 0)
+    is_guarded = thread_start(&guard.thread, "guard", watch, NULL) == 0;
   if (is_guarded) guard.cgroup = cgroup, guard.calls++, pthread_cond_signal(&guard.entered);
   pthread_mutex_unlock(&guard.lock);
 }

@@ -106,9 +106,9 @@ static _Noreturn void run_child(const plan_head* plan, const gid_t* groups, char
   fail(reports, "execve");
 }
 
-// Creates the cgroup and opens it. Returns NULL, or the step that failed.
+// Creates the cgroup and opens it; who can list a directory can keep it locked. Returns NULL, or the step that failed.
 static const char* make_cgroup(const char* path, int* cgroup) {
-  if (mkdir(path, 0755) == 0) *cgroup = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (mkdir(path, 0711) == 0) *cgroup = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   errno = *cgroup < 0 ? errno : frozen_error(*cgroup);
   return errno == 0 ? NULL : errno == EAGAIN ? "frozen" : "cgroup";
 }

@@ -1,13 +1,18 @@
 import type { FastifyInstance } from 'fastify';
+import type { CallTally } from '../../base/http/call-tally.ts';
 import type { Rpc } from './connect/rpc.ts';
+import type { ArchiveFormat, ArchiveUpload } from './rest/files/archives.ts';
+import type { ContentDigests } from './rest/files/content-digests.ts';
 import type { Listing } from './rpc/process.ts';
 import type { WebSocketRoute } from './websocket/upgrades.ts';
 
 /** What an extension adds to the server. The core knows none of them: `wiring/extensions.ts` lists them. */
 export interface Extension {
   /** Adds its routes. Called before the routes of the core are added, which it may hook into (Fastify's `onRoute`). */
-  addRoutes?(app: FastifyInstance): void;
+  addRoutes?(app: FastifyInstance, calls: CallTally): void;
   readonly rpcs?: readonly Rpc[];
   readonly listing?: Listing;
+  readonly archives?: { readonly formats: readonly ArchiveFormat[]; readonly uploads?: ArchiveUpload };
+  readonly digests?: ContentDigests;
   readonly webSockets?: readonly WebSocketRoute[];
 }

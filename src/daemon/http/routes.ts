@@ -18,7 +18,6 @@ import type { SharedLimits } from './admission/call-scope.ts';
 import type { StreamServer } from './connect/connect-stream.ts';
 import type { StreamPlaces } from './connect/stream-places.ts';
 import type { Extension } from './extension.ts';
-import type { LogFigures } from './metrics/prometheus.ts';
 import { DownloadLimits } from './rest/files/download-limits.ts';
 import { fileRoutes } from './rest/files.ts';
 import { envsRoutes, healthRoutes, metricsRoutes, portsRoutes } from './rest/guest.ts';
@@ -51,10 +50,7 @@ export interface AppOptions {
   readonly requests: Unread;
   /** Limits the output that clients have not read. */
   readonly unread: Unread;
-  /** The version of the build. */
-  readonly version: string;
   readonly logger: Logger;
-  readonly log: LogFigures;
   /** Aborts when the daemon stops. Open streams end with its reason. */
   readonly shutdown: AbortSignal;
 }
@@ -69,16 +65,21 @@ export function registerRoutes(
 ): void {
   const { guest, entries, gate, uploads } = services;
   const { extensions } = options;
-  for (const extension of extensions) extension.addRoutes?.(app);
+  for (const extension of extensions) extension.addRoutes?.(app, calls);
   healthRoutes(app, services.health, guest);
-  metricsRoutes(app, services.metrics, { ...options, calls, ...services });
+  metricsRoutes(app, services.metrics);
   envsRoutes(app, guest);
   portsRoutes(app, services.ports);
   initRoutes(app, services.init, options.logger);
   freezeRoutes(app, services.freezer);
   fsfreezeRoutes(app, services.filesystemFreezer);
   collapseRoutes(app, services.collapser);
-  fileRoutes(app, new FileServices(guest, { ...entries, gate, uploads }), new DownloadLimits());
+  const files = new FileServices(guest, { ...entries, gate, uploads });
+  fileRoutes(app, files, new DownloadLimits(), {
+    formats: extensions.flatMap(({ archives }) => archives?.formats ?? []),
+    uploads: extensions.flatMap(({ archives }) => archives?.uploads ?? []),
+    digests: extensions.find(({ digests }) => digests)?.digests ?? null,
+  });
   const listings = extensions.flatMap(({ listing }) => listing ?? []);
   const rpcs = extensions.flatMap((each) => each.rpcs ?? []);
   mountRpcs(app, [...createRpcs(services, options.streams, { listings }), ...rpcs], limits, options.places);

@@ -76,10 +76,13 @@ export function composeDaemon(
   ground.owned.use(createGoneClients(ground.bounds.connections, port, logger));
   const app = new App(services, {
     ...ground.bounds,
-    extensions: createExtensions(services, ground.bounds, port),
-    version: config.version,
+    extensions: createExtensions(services, ground.bounds, port, {
+      ...services,
+      ...ground.bounds,
+      version: config.version,
+      log,
+    }),
     logger,
-    log,
     shutdown: shutdown.signal,
   });
   const upgraded = { app, listener, processes, gate, watcher, lock, shutdown, stopping: stopping.signal };

@@ -1,9 +1,15 @@
 import type { Transfers } from '../../base/tally.ts';
+import type { Config } from '../config/config.ts';
+import { archivesExtension } from '../extensions/archives/extension.ts';
 import { createAttributes } from '../extensions/attributes/attributes.ts';
 import { createCopy } from '../extensions/copy/copy.ts';
+import { digestsExtension } from '../extensions/digests/extension.ts';
 import { execExtension } from '../extensions/exec/exec.ts';
 import { NDJSON } from '../extensions/ndjson/ndjson.ts';
+import { PortWatch } from '../extensions/ports/port-watch.ts';
 import { portsExtension } from '../extensions/ports/ports.ts';
+import { prometheusExtension } from '../extensions/prometheus/extension.ts';
+import type { DaemonTelemetry } from '../extensions/prometheus/prometheus.ts';
 import { createSearch } from '../extensions/search/search.ts';
 import { stopExtension } from '../extensions/stop/stop.ts';
 import { terminalExtension } from '../extensions/terminal/terminal.ts';
@@ -20,6 +26,7 @@ import type { Guest } from '../services/guest/guest.ts';
 import type { WriteGate } from '../services/pause/write-gate.ts';
 import type { WorkloadCgroups } from '../services/process/cgroups/cgroups.ts';
 import type { ProcessTable } from '../services/process/table.ts';
+import { forwardingObstacle } from './ports.ts';
 
 /*
  * The one place that knows the extensions. To remove one: delete its folder and its lines here, its messages in proto/, and its
@@ -44,11 +51,12 @@ interface ExtendedBounds {
 /** Formats of streams besides Connect's. */
 export const STREAM_FORMATS: readonly OfferedFormat[] = [NDJSON];
 
-/** `ownPort` is the daemon's. */
+/** `ownPort` is the daemon's, and `telemetry` has what it counts. */
 export function createExtensions(
   services: ExtendedServices,
   { streams, places }: ExtendedBounds,
   ownPort: number,
+  telemetry: Omit<DaemonTelemetry, 'calls'>,
 ): Extension[] {
   const { processes, guest, entries } = services;
   return [
@@ -56,12 +64,21 @@ export function createExtensions(
     usageExtension({ ...entries, processes }, places),
     stopExtension(processes),
     terminalExtension(processes, guest),
-    portsExtension(entries.users, ownPort, places),
+    portsExtension(new PortWatch(entries.users, entries.lanes), ownPort, places),
     createSearch({ ...services, streams }),
-    createZip(services),
+    archivesExtension(services),
+    digestsExtension(),
+    prometheusExtension(telemetry),
+    createZip(entries.lanes),
     createAttributes(services),
     createCopy(services),
   ];
+}
+
+/** Prints what the guest can, instead of starting the daemon; see `doctor`. */
+export async function runDoctor(config: Config): Promise<void> {
+  const { doctor } = await import('../extensions/doctor/doctor.ts');
+  await doctor(config, extensionObstacles, forwardingObstacle);
 }
 
 /** By the name of each extension, why this guest cannot have it, or null: what `/health?verbose` tells. */

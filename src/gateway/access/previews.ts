@@ -1,5 +1,6 @@
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
+import { isOwnOrigin } from './origins.ts';
 
 const TOKEN_BYTES = 32;
 /** `<expires>.<signature>`: Unix seconds, and HMAC-SHA256 in base64url. */
@@ -22,14 +23,22 @@ export function trafficTokenFor(allowPublicTraffic: boolean | null = null): {
 export interface PreviewCredentials {
   /** Values of the header for the traffic token. */
   readonly tokens: readonly string[];
-  /** Passes in cookies. */
+  /** Passes in cookies that count. */
   readonly cookies: readonly string[];
+  /** Values of the header for the token of the daemon. */
+  readonly accessTokens: readonly string[];
   /** The pass in the query of a preview link; null: none. */
   readonly link: string | null;
   /** Whether a link may be turned into a cookie: the host is that of one port of one sandbox, and the request can be redirected. */
   readonly canRedirect: boolean;
   /** Whether the client came by TLS. */
   readonly isSecure: boolean;
+}
+
+/** The tokens of a sandbox: for its ports, and of its daemon. */
+export interface Tokens {
+  readonly trafficToken?: string | null;
+  readonly accessToken: string | null;
 }
 
 /** A request that may pass: for how long, in ms (infinity: without an end), and where a link leads once the cookie is set. */
@@ -52,13 +61,15 @@ export class Previews {
 
   /** Reads what a request shows. `target` is its path with its query. */
   read(
-    { headers, headersDistinct }: IncomingMessage,
+    request: IncomingMessage,
     target: string,
     more: Pick<PreviewCredentials, 'canRedirect' | 'isSecure'>,
   ): PreviewCredentials {
+    const { headers, headersDistinct } = request;
     return {
       tokens: headersDistinct[this.tokenHeader.toLowerCase()] ?? [],
-      cookies: cookiesIn(headers)
+      accessTokens: headersDistinct['x-access-token'] ?? [],
+      cookies: (isOfOwnPage(request) ? cookiesIn(headers) : [])
         .filter(([name]) => name === this.name)
         .map(([, value]) => value)
         .slice(0, MOST_COOKIES),
@@ -88,6 +99,16 @@ export class Previews {
       return { leftMs: byLink, redirect: this.#redirect(target, byLink, shown) };
     const byCookie = Math.max(0, ...shown.cookies.map(leftMs));
     return byCookie > 0 ? { leftMs: byCookie } : null;
+  }
+
+  /**
+   * Returns whether a request for the daemon of a sandbox shows a token of that sandbox, which it needs to wake a private one. The
+   * daemon itself cannot be asked while it is paused.
+   */
+  hasToken({ trafficToken, accessToken }: Tokens, shown: PreviewCredentials): boolean {
+    const isShown = (values: readonly string[], token: string | null = null) =>
+      token !== null && values.length === 1 && isEqual(values[0] ?? '', token);
+    return isShown(shown.tokens, trafficToken) || isShown(shown.accessTokens, accessToken);
   }
 
   /** Returns the target of a link to `target` that is valid until `expires` (Unix seconds). */
@@ -169,6 +190,18 @@ function signatureOf(token: string, port: number, expires: number): string {
 function isEqual(shown: string, wanted: string): boolean {
   const [one, other] = [Buffer.from(shown), Buffer.from(wanted)];
   return one.length === other.length && timingSafeEqual(one, other);
+}
+
+/**
+ * Returns whether a cookie of a request counts: the page of this very host has sent it, or a visitor who opens one. Browsers send the
+ * cookie for pages of other sandboxes too, because all hosts of a domain are one site. Without TLS, they do not say which page has
+ * asked, unless that could change something.
+ */
+function isOfOwnPage({ method = '', headers }: IncomingMessage): boolean {
+  const { 'sec-fetch-site': site = 'none' } = headers;
+  if (headers.origin !== undefined && !isOwnOrigin(headers)) return false;
+  const isOpened = headers['sec-fetch-mode'] === 'navigate' && headers['sec-fetch-dest'] === 'document';
+  return site === 'none' || site === 'same-origin' || (isOpened && ['GET', 'HEAD'].includes(method));
 }
 
 /** The cookies of a request: name, value, and the text of both. */

@@ -34,10 +34,6 @@ export class Rate {
     this.#limit = limit;
   }
 
-  get isLimited(): boolean {
-    return this.#limit !== null;
-  }
-
   /**
    * Admits a request and returns null, or returns a refusal. A refused request does not count.
    * @param now the time by `monotonicMs()`

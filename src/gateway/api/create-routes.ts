@@ -65,6 +65,7 @@ export class CreateRoutes {
       autoResume: autoResume?.enabled ?? false,
       ...(idleTimeout !== undefined && { idleTimeout }),
       ...trafficTokenFor(body.network?.allowPublicTraffic),
+      ...(body.network?.maskRequestHost != null && { maskRequestHost: body.network.maskRequestHost }),
     } as const;
     assertMetadataFits(wanted);
     const machine = {
@@ -83,7 +84,7 @@ export class CreateRoutes {
  * These members of `network` concern requests, which the gateway forwards. All others concern the machine, which the hook
  * makes.
  */
-const OF_REQUESTS = ['maskRequestHost', 'httpsPorts'] as const;
+const OF_REQUESTS = ['httpsPorts'] as const;
 
 /** Throws `unimplemented` for options that only this gateway could provide, because the client would think that it does. */
 function assertProvided({ autoPauseMemory, network }: CreateBody): void {

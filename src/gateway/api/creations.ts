@@ -22,7 +22,7 @@ const ID_CHARACTERS = 'abcdefghijklmnopqrstuvwxyz0123456789';
 /** A client describes a new sandbox with these members. */
 export type WantedSandbox = Pick<
   Registration,
-  'templateID' | 'metadata' | 'onExpiry' | 'autoResume' | 'idleTimeout' | 'trafficToken'
+  'templateID' | 'metadata' | 'onExpiry' | 'autoResume' | 'idleTimeout' | 'trafficToken' | 'maskRequestHost'
 >;
 
 export interface CreationParts {

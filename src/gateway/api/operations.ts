@@ -110,7 +110,7 @@ export class Operations {
 
   /** Returns the record of a sandbox. */
   async look(caller: Caller | null, id: string): Promise<Sandbox> {
-    return (await this.#find(caller, id)).sandbox;
+    return (await this.find(caller, id)).sandbox;
   }
 
   /**
@@ -118,7 +118,7 @@ export class Operations {
    * does not answer.
    */
   async metrics(caller: Caller | null, id: string): Promise<readonly SandboxMetric[]> {
-    const { sandbox, now } = await this.#find(caller, id);
+    const { sandbox, now } = await this.find(caller, id);
     if (!isReachable(sandbox, now)) return [];
     const ask = async () => {
       const address = await this.#parts.addresses.resolve(sandbox.address);
@@ -132,7 +132,8 @@ export class Operations {
     }
   }
 
-  async #find(caller: Caller | null, id: string) {
+  /** Returns the record of a sandbox, with the time by the clock of the registry (Unix ms). */
+  async find(caller: Caller | null, id: string) {
     const { sandbox, now } = await this.#parts.registry.find(id);
     return { sandbox: sandbox && isOpenTo(caller, sandbox) ? sandbox : unknown(id), now };
   }

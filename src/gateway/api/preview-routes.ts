@@ -9,7 +9,7 @@ import { type PreviewBody, previewSchema } from './schemas.ts';
 const DEFAULT_SECONDS = 3600;
 
 export interface PreviewRouteParts {
-  readonly operations: Pick<Operations, 'look'>;
+  readonly operations: Pick<Operations, 'find'>;
   readonly previews: Previews;
   readonly forwarded: Pick<Forwarded, 'isSecure'>;
   /** The domain of hosts that name sandboxes; null: none. */
@@ -23,13 +23,15 @@ export function previewRoutes(app: FastifyInstance, parts: PreviewRouteParts): v
     { schema: { body: previewSchema } },
     async (request, reply) => {
       const { port, path = '/', expiresIn = DEFAULT_SECONDS } = request.body;
-      const { trafficToken, id } = await parts.operations.look(request.caller, request.params.id);
+      const { sandbox, now } = await parts.operations.find(request.caller, request.params.id);
+      const { trafficToken, id } = sandbox;
       const host = hostOf(parts, id, port);
       if (!trafficToken) {
         const message = `sandbox '${id}' is public, so its ports need no links: create it with allowPublicTraffic false`;
         throw new EnvdError('conflict', message);
       }
-      const expires = Math.floor(Date.now() / 1000) + expiresIn;
+      // By the clock that checks the link, which is that of Redis if there is one.
+      const expires = Math.floor(now / 1000) + expiresIn;
       const target = parts.previews.link(trafficToken, port, path, expires);
       const url = `${originOf(parts, request, host)}${target}`;
       return reply.code(201).send({ url, expiresAt: new Date(expires * 1000).toISOString() });

@@ -12,6 +12,12 @@ const text = { type: 'string', minLength: 1, maxLength: 256 } as const;
 const size = { type: 'integer', minimum: 1, maximum: LARGEST } as const;
 const port = { type: 'integer', minimum: 1, maximum: 65535 } as const;
 
+/** A host, in which `${PORT}` stands for the port. */
+const maskRequestHost = {
+  type: ['string', 'null'],
+  pattern: '^(?:[A-Za-z0-9._:-]|\\$\\{PORT\\}){1,253}$',
+} as const;
+
 export interface RegisterBody extends Description {
   readonly sandboxID: string;
   readonly address: string;
@@ -26,6 +32,7 @@ export interface RegisterBody extends Description {
   readonly host?: string;
   readonly timeout?: number;
   readonly allowPublicTraffic?: boolean;
+  readonly maskRequestHost?: string | null;
 }
 
 export const registerSchema = {
@@ -54,6 +61,7 @@ export const registerSchema = {
     diskSizeMB: size,
     timeout,
     allowPublicTraffic: { type: 'boolean' },
+    maskRequestHost,
   },
 } as const;
 
@@ -68,6 +76,7 @@ export interface CreateBody {
   readonly autoResume?: { readonly enabled?: boolean } | null;
   readonly network?: {
     readonly allowPublicTraffic?: boolean | null;
+    readonly maskRequestHost?: string | null;
     readonly [more: string]: unknown;
   } | null;
   /** This member extends the published API. */
@@ -91,7 +100,10 @@ export const createSchema = {
     autoPauseMemory: { type: 'boolean' },
     autoResume: { type: ['object', 'null'], properties: { enabled: { type: 'boolean' } } },
     allow_internet_access: { type: ['boolean', 'null'] },
-    network: { type: ['object', 'null'], properties: { allowPublicTraffic: { type: ['boolean', 'null'] } } },
+    network: {
+      type: ['object', 'null'],
+      properties: { allowPublicTraffic: { type: ['boolean', 'null'] }, maskRequestHost },
+    },
   },
 } as const;
 

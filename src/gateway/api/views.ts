@@ -24,7 +24,7 @@ export class Views {
   /** Returns the description of a sandbox without its token, for lists. */
   of(sandbox: Sandbox) {
     const { id, address, port, metadata, envdVersion, phase, startedAt, deadline, failures } = sandbox;
-    const { owner, host, onExpiry, machine, forgetAt, idleTimeout, trafficToken } = sandbox;
+    const { owner, host, onExpiry, machine, forgetAt, idleTimeout, trafficToken, maskRequestHost } = sandbox;
     return {
       sandboxID: id,
       state: stateOf(sandbox),
@@ -44,7 +44,12 @@ export class Views {
       endAt: new Date(deadline).toISOString(),
       failures,
       ...(idleTimeout !== undefined && { idleTimeout }),
-      ...(trafficToken && { network: { allowPublicTraffic: false } }),
+      ...((trafficToken || maskRequestHost) && {
+        network: {
+          ...(trafficToken && { allowPublicTraffic: false }),
+          ...(maskRequestHost && { maskRequestHost }),
+        },
+      }),
       ...(phase === 'paused' && { machinePaused: machine === undefined }),
       ...(phase === 'paused' && forgetAt && { forgetAt: new Date(forgetAt).toISOString() }),
       // Records of earlier versions have no owner.

@@ -44,8 +44,10 @@ export const OPTIONAL_HOOKS = {
   hookSecret: null,
 } as const;
 
-/** Returns a command as it is, or a URL in its normal form; null if the text is neither. */
-function readHook(text: string): string | null {
+/** Returns a command without the blanks around it, or a URL in its normal form; null if the text is neither. */
+function readHook(given: string): string | null {
+  // A blank before a URL would make it a command, which nobody has meant.
+  const text = given.trim();
   if (text === '') return null;
   // No program has a name that begins like a URL, so everything else is a command.
   if (!/^[a-z][a-z0-9+.-]*:\/|^https?:/i.test(text)) return text;

@@ -59,6 +59,8 @@ export interface Registration extends Description {
    * the sandbox keeps what it had.
    */
   readonly trafficToken?: string | null;
+  /** Servers at the sandbox's ports get this as `Host`, with `${PORT}` for the port. If it is absent, they get what the client sent. */
+  readonly maskRequestHost?: string | null;
   /** This client may read and extend the sandbox. If it is null, only the platform may. */
   readonly owner: string | null;
 }

@@ -1,5 +1,6 @@
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import type { Forwarded } from '../access/forwarded.ts';
+import { isOwnOrigin } from '../access/origins.ts';
 
 /** These headers are hop-by-hop (RFC 9110, section 7.6.1), except `expect`, which the gateway has already answered. */
 const HOP_BY_HOP = ['connection', 'keep-alive', 'proxy-connection', 'upgrade', 'http2-settings', 'expect'];
@@ -36,6 +37,8 @@ function closesConnection({ headers }: IncomingMessage): boolean {
 export interface Added {
   /** The name of this gateway in `Via`. */
   readonly pseudonym: string;
+  /** Replaces `Host`, and `Origin` if that is of the same host; null: neither. */
+  readonly host: string | null;
   readonly forwarded: Forwarded;
 }
 
@@ -51,9 +54,14 @@ export function rewriteUpgrade(request: IncomingMessage, added: Added): void {
   request.headers = { ...headersFor(request, added), connection: 'Upgrade', upgrade: 'websocket' };
 }
 
-function headersFor(request: IncomingMessage, { pseudonym, forwarded }: Added): IncomingHttpHeaders {
+function headersFor(request: IncomingMessage, { pseudonym, host, forwarded }: Added): IncomingHttpHeaders {
   const headers = endToEnd(request);
   forwarded.rewrite(headers, request);
+  if (host !== null) {
+    // The origin of another page stays, so that a server can refuse that.
+    if (isOwnOrigin(headers)) headers.origin = `http://${host}`;
+    headers.host = host;
+  }
   const own = `${request.httpVersion} ${pseudonym}`;
   headers.via = headers.via === undefined ? own : [headers.via, own].flat().join(', ');
   return headers;

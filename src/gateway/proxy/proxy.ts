@@ -17,6 +17,8 @@ export interface Upstream {
   readonly port: number;
   /** The name of this gateway in the request's `Via`. */
   readonly pseudonym: string;
+  /** The sandbox gets this as `Host`; null: what the client has sent. */
+  readonly host: string | null;
 }
 
 /**
@@ -111,8 +113,8 @@ export class ReverseProxy {
       .catch((error: Error) => this.#fail(request, error));
   }
 
-  #added({ pseudonym }: Upstream) {
-    return { pseudonym, forwarded: this.#forwarded };
+  #added({ pseudonym, host }: Upstream) {
+    return { pseudonym, host, forwarded: this.#forwarded };
   }
 
   /** Ensures that a forwarded request ends, whatever the sandbox sends. */

@@ -43,6 +43,15 @@ export function refuse(
   response.end(body);
 }
 
+const METHODS = 'GET, HEAD, POST, PUT, PATCH, DELETE';
+
+/** The refusal of every TRACE, whose answer would show what servers on the way have added to the request. */
+export const NO_TRACE: RefusalAnswer = {
+  code: 405,
+  message: `method TRACE is not allowed: use ${METHODS}`,
+  headers: { allow: `${METHODS}, OPTIONS` },
+};
+
 /** Browsers may cache the answer to a preflight for this time, in seconds. */
 const PREFLIGHT_MAX_AGE_S = '7200';
 
@@ -57,7 +66,7 @@ export function answerPreflight(request: IncomingMessage, response: ServerRespon
   response
     .writeHead(204, {
       'access-control-allow-origin': '*',
-      'access-control-allow-methods': 'GET, HEAD, POST, PUT, PATCH, DELETE',
+      'access-control-allow-methods': METHODS,
       ...(wanted !== undefined && { 'access-control-allow-headers': wanted }),
       'access-control-max-age': PREFLIGHT_MAX_AGE_S,
       vary: 'Access-Control-Request-Headers',

@@ -19,10 +19,6 @@ export interface Route extends Upstream {
   readonly leftMs: number;
   /** The owner of the sandbox, or the sandbox itself if it has no owner. */
   readonly party: string;
-  /** True if a rate limit counts requests, so that a proxy must ask about each of them. */
-  readonly isCounted: boolean;
-  /** True if other requests for the same port may be refused, so that a proxy must ask about each of them. */
-  readonly isPrivate: boolean;
   /** The request may go on for this long, in ms. Infinity means as long as the sandbox runs. */
   readonly passMs: number;
 }

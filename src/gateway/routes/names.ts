@@ -20,10 +20,9 @@ export function isNameable(id: string): boolean {
 /**
  * Returns the sandbox that the host of a request names as `<port>-<id>.<domain>`, or null if it names none. Throws
  * `invalid_argument` for a malformed name and for an ambiguous host.
- * @param header the name of the header with the host, in lower case; it is `host` unless a proxy asks
  */
-export function readName(request: IncomingMessage, domain: string, header: string): Name | null {
-  const host = hostOf(request, header);
+export function readName(request: IncomingMessage, domain: string): Name | null {
+  const host = hostOf(request);
   if (!host?.endsWith(`.${domain}`)) return null;
   const label = host.slice(0, -domain.length - 1);
   if (!/^\d/.test(label)) return null;
@@ -37,10 +36,10 @@ export function readName(request: IncomingMessage, domain: string, header: strin
  * Returns the host in lower case, without port and final dot. An absolute target (RFC 9112, section 3.2.2) must have the same
  * one.
  */
-function hostOf({ url = '', headersDistinct }: IncomingMessage, header: string): string | null {
-  const [host = null, ...others] = (headersDistinct[header] ?? []).map(nameIn);
+function hostOf({ url = '', headersDistinct }: IncomingMessage): string | null {
+  const [host = null, ...others] = (headersDistinct.host ?? []).map(nameIn);
   if (others.length > 0) {
-    const message = `the header that names the host must be given once, not ${others.length + 1} times`;
+    const message = `header Host must be given once, not ${others.length + 1} times`;
     throw new EnvdError('invalid_argument', message);
   }
   const authority = /^https?:\/\/([^/?#]*)/i.exec(url)?.[1];

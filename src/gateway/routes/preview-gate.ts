@@ -8,8 +8,6 @@ import type { Target } from './target.ts';
 export interface Passage {
   /** For how long, in ms; infinity: as long as the sandbox runs. */
   readonly passMs: number;
-  /** Whether the port is private, so that another request for it may not pass. */
-  readonly isPrivate: boolean;
 }
 
 /** A request for a port. */
@@ -21,7 +19,7 @@ export interface PortRequest {
   readonly caller: Caller | null;
 }
 
-const OPEN: Passage = { passMs: Number.POSITIVE_INFINITY, isPrivate: false };
+const OPEN: Passage = { passMs: Number.POSITIVE_INFINITY };
 
 /**
  * Lets requests pass to the ports of private sandboxes, if they show that they may. The daemon's port is not one of them, because the
@@ -55,12 +53,20 @@ export class PreviewGate {
     const admitted = this.#previews.admit(token, target.port, path, shown, now);
     if (admitted === null) return this.#requireKey && !caller ? noKey() : this.#refuse(target);
     const { redirect, leftMs: passMs } = admitted;
-    if (redirect === undefined) return { passMs, isPrivate: true };
+    if (redirect === undefined) return { passMs };
     const { location, cookie } = redirect;
     return {
       ...refusalOf('redirected', 303, 'the preview is open: follow the header Location'),
       headers: { location, 'set-cookie': cookie, 'referrer-policy': 'no-referrer' },
     };
+  }
+
+  /** Returns whether a request that may reach the port of a sandbox may also wake it. */
+  mayWake(sandbox: Sandbox, { target, shown, caller }: Omit<PortRequest, 'path'>): boolean {
+    if (!sandbox.trafficToken || targetPort(sandbox, target) !== sandbox.port) return true;
+    const isOwner =
+      caller?.kind === 'platform' || (caller?.kind === 'client' && caller.name === sandbox.owner);
+    return isOwner || this.#previews.hasToken(sandbox, shown);
   }
 
   #refuse({ id, port }: Target): Refusal {

@@ -46,7 +46,7 @@ export interface UseRecorder {
 }
 
 /** The part of a route that is known before the sandbox is looked up. */
-interface Wanted extends Pick<Route, 'path' | 'pseudonym' | 'leftMs' | 'isCounted' | 'isPrivate' | 'passMs'> {
+interface Wanted extends Pick<Route, 'path' | 'pseudonym' | 'leftMs' | 'passMs'> {
   readonly target: Target;
 }
 
@@ -113,8 +113,7 @@ export class RouteFinder {
     if (!sandbox) return { ...unknown(target.id), phase: 'unknown' };
     const phase = foundPhase(sandbox, now);
     const leftMs = Math.max(0, isReachable(sandbox, now) ? sandbox.deadline - now : 0);
-    const isCounted = this.#isCounted(caller);
-    const wanted = { target, path, pseudonym, leftMs, isCounted, ...passage };
+    const wanted = { target, path, pseudonym, leftMs, ...passage };
     return { ...(await this.#admit(question, sandbox, wanted, isAgain)), phase };
   }
 
@@ -137,7 +136,9 @@ export class RouteFinder {
     isAgain?: 'again',
   ): Promise<Route | Refusal> {
     const mustWait = route.leftMs === 0;
-    if (mustWait && !this.#parts.resumes.isFor(sandbox))
+    const { target, shown } = question;
+    const canWake = () => this.#parts.gate.mayWake(sandbox, { target, shown, caller: question.caller() });
+    if (mustWait && !(this.#parts.resumes.isFor(sandbox) && canWake()))
       return refusalOf('expired', 502, describeAbsence(sandbox));
     // The port is checked before a sandbox is resumed, so that a refused request does not wake it.
     const refusal =
@@ -158,11 +159,6 @@ export class RouteFinder {
       const code = httpStatusOf(error);
       return refusalOf(code === 503 ? 'busy' : 'failed', code, messageOf(error));
     }
-  }
-
-  #isCounted(caller: Caller | null): boolean {
-    const { clients, sandboxes } = this.#parts.rates;
-    return sandboxes.isLimited || (clients.isLimited && caller?.kind === 'client');
   }
 
   /** Returns whether the caller may reach the sandbox. If keys are required, clients reach only their own sandboxes. */
@@ -189,9 +185,10 @@ export class RouteFinder {
     const port = targetPort(sandbox, target);
     try {
       const address = await this.#parts.addresses.resolve(sandbox.address);
-      const { id: sandboxId, incarnation, owner } = sandbox;
+      const { id: sandboxId, incarnation, owner, maskRequestHost: mask } = sandbox;
+      const host = mask && port !== sandbox.port ? mask.replace(/\$\{PORT\}/g, String(target.port)) : null;
       this.#parts.activity.note(sandbox);
-      return { sandboxId, incarnation, address, port, party: owner ?? sandboxId, ...rest };
+      return { sandboxId, incarnation, address, port, host, party: owner ?? sandboxId, ...rest };
     } catch (error) {
       const message = `sandbox '${sandbox.id}' cannot be reached on port ${target.port}: ${messageOf(error)}`;
       return refusalOf('failed', 502, message);

@@ -14,11 +14,10 @@ import type { ReverseProxy } from '../proxy/proxy.ts';
 import { isInvalidResponse } from '../proxy/response-checks.ts';
 import type { StaleConnections } from '../proxy/stale-connections.ts';
 import { AccessLog } from './access-log.ts';
-import { answerPreflight, isPreflight, type RefusalAnswer } from './answers.ts';
+import { answerPreflight, isPreflight, NO_TRACE, type RefusalAnswer } from './answers.ts';
 import { type Decision, isRefusal, RESULTS, type Result } from './decisions.ts';
 import { closeSignal, type Downstream, requestFrom, upgradeFrom } from './downstream.ts';
 import type { RequestTimes } from './request-times.ts';
-import { RouteAnswers } from './route-answers.ts';
 import type { RouteFinder } from './route-finder.ts';
 import type { Target, TargetReader } from './target.ts';
 
@@ -50,19 +49,17 @@ export interface RouterParts {
 export class Router {
   readonly counts = Object.fromEntries(RESULTS.map((result) => [result, 0])) as Record<Result, number>;
   readonly #parts: RouterParts;
-  readonly #answers: RouteAnswers;
   readonly #log: AccessLog;
 
   constructor(parts: RouterParts) {
     this.#parts = parts;
     this.#log = new AccessLog(parts.logger, parts.forwarded);
-    this.#answers = new RouteAnswers(parts);
   }
 
   request(request: IncomingMessage, response: ServerResponse): void {
     giveId(request);
-    if (this.#answers.isFor(request)) {
-      void this.#answers.answer(request, response);
+    if (request.method === 'TRACE') {
+      requestFrom(request, response).refuse(NO_TRACE);
       return;
     }
     if (this.#parts.requireKey && isPreflight(request)) {
@@ -168,8 +165,8 @@ export class Router {
   /** Removes what was shown to the gateway. Returns the path without it. */
   #removeKeys(request: IncomingMessage, path: string): string {
     const { headers, headersDistinct } = request;
-    const shown = headersDistinct['x-api-key'] ?? [];
-    if (shown.some((value) => this.#parts.keys.isKey(value))) delete headers['x-api-key'];
+    for (const name of Object.keys(headers).filter((each) => KEY_NAME.test(each)))
+      if (headersDistinct[name]?.some((value) => this.#parts.keys.isKey(value))) delete headers[name];
     return this.#parts.previews.strip(request, path);
   }
 
@@ -190,6 +187,9 @@ export class Router {
     downstream.refuse(told, sandboxID);
   }
 }
+
+/** Many servers read an underscore as a hyphen, so a client may have written either for a key. */
+const KEY_NAME = /^x[-_]api[-_]key$/;
 
 /** Longer than any pass is valid, and than a timer can wait; in ms. */
 const LONGEST_PASS_MS = 2 ** 31;

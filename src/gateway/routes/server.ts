@@ -36,10 +36,7 @@ class ConnectionContext {
   }
 }
 
-/**
- * The head of a request may have this many bytes. Sandboxes usually accept 16 KiB, but the question of a proxy in front has
- * the whole head of a request, and its target a second time.
- */
+/** The head of a request may have this many bytes. Sandboxes usually accept less, and then refuse the request themselves. */
 const HEAD_BYTES = 40 * 1024;
 /** The head of a request must be complete within this time, in ms. */
 const HEAD_TIMEOUT_MS = 20_000;

@@ -42,10 +42,9 @@ export class TargetReader {
   /**
    * Returns the target, or null if neither headers nor host name a sandbox. Throws `invalid_argument` if one of them is
    * malformed or repeated, if the id is missing, or if they contradict each other.
-   * @param hostHeader the name of the header with the host, in lower case
    */
-  read(request: IncomingMessage, hostHeader = 'host'): Target | null {
-    const named = this.#domain === null ? null : readName(request, this.#domain, hostHeader);
+  read(request: IncomingMessage): Target | null {
+    const named = this.#domain === null ? null : readName(request, this.#domain);
     const ids = request.headersDistinct[this.idHeader.toLowerCase()];
     const ports = request.headersDistinct[this.portHeader.toLowerCase()];
     if (!ids && !ports) return named && { ...named, isByHost: true };

@@ -519,7 +519,7 @@ export declare type FindRequest = Message<"filesystem.FindRequest"> & {
   content: string;
 
   /**
-   * `content` is a regular expression of JavaScript (flags g and m).
+   * `content` is a regular expression of JavaScript. `^` and `$` match at the ends of lines. A line ends with LF or CRLF.
    *
    * @generated from field: bool regex = 4;
    */
@@ -688,7 +688,7 @@ export declare type FindResponse_EndEvent = Message<"filesystem.FindResponse.End
   searched: number;
 
   /**
-   * Files that were left out because they are binary, or too large.
+   * Files that were left out because they are binary, in UTF-16, or too large.
    *
    * @generated from field: uint32 skipped = 4;
    */
@@ -806,7 +806,7 @@ export declare type ReplaceResponse = Message<"filesystem.ReplaceResponse"> & {
   count: number;
 
   /**
-   * Files that were left out because they are binary, or too large.
+   * Files that were left out because they are binary, in UTF-16, or too large.
    *
    * @generated from field: uint32 skipped = 3;
    */

@@ -6,7 +6,6 @@ import {
   readdirSync,
   readFileSync,
   renameSync,
-  statfsSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
@@ -28,8 +27,6 @@ import { describeTree } from '../../support/services/tar-trees.ts';
 
 const ROUNDS = 1000;
 const AT_ONCE = 8;
-/** Source: statfs(2). */
-const TMPFS_MAGIC = 0x01021994;
 const MIB = 2 ** 20;
 
 let daemon: TestDaemon;
@@ -82,14 +79,6 @@ describe('an archive that leads out of its directory is refused', () => {
       'by a long name',
       [{ name: 'long', type: 'L', content: '/etc/x\0' }, { name: 'x' }],
       'has an absolute name',
-    ],
-    [
-      'by the name of a sparse file',
-      [
-        paxOf({ 'GNU.sparse.name': '../treasure/x', 'GNU.sparse.size': '1', 'GNU.sparse.map': '0,1' }),
-        { name: 'x', content: 'x' },
-      ],
-      "has a name with '..'",
     ],
     [
       'through a link of the archive',
@@ -234,22 +223,13 @@ const BOMBS: Readonly<Record<string, readonly [archive: () => Buffer, message: s
     },
     'extended headers have more than 2048 records',
   ],
-  'a map in an extended header with many ranges': [
-    () => archiveOf(paxOf({ 'GNU.sparse.size': '1', 'GNU.sparse.map': '0,'.repeat(400_000) }), { name: 'x' }),
-    'a sparse file has too many ranges',
-  ],
-  'a map that claims a billion ranges': [
+  'a sparse file, whose name and ranges are elsewhere': [
     () =>
-      archiveOf(paxOf({ 'GNU.sparse.major': '1', 'GNU.sparse.minor': '0', 'GNU.sparse.realsize': '1' }), {
-        name: 'x',
-        content: '1000000000\n'.padEnd(MIB, '1\n'),
-      }),
-    'a sparse file has too many ranges',
-  ],
-  'a map with overlapping ranges': [
-    () =>
-      archiveOf(paxOf({ 'GNU.sparse.size': '9', 'GNU.sparse.map': '5,1,4,1' }), { name: 'x', content: 'xx' }),
-    'the map of a sparse file is malformed',
+      archiveOf(
+        paxOf({ 'GNU.sparse.name': '../treasure/x', 'GNU.sparse.size': '1', 'GNU.sparse.map': '0,1' }),
+        { name: 'x', content: 'x' },
+      ),
+    'sparse files cannot be unpacked',
   ],
   'an owner that is no number': [
     () => archiveOf(paxOf({ uid: '4294967295' }), { name: 'x' }),
@@ -269,14 +249,6 @@ describe('a malformed or exhausting archive is refused', () => {
     });
     expect(growth).toBeLessThan(archive.length * 4 + 32 * MIB);
     expect(openFiles(daemon.pid).filter((path) => path.startsWith(top))).toEqual([]);
-  });
-
-  test('a sparse file of 2^53 bytes, but on a tmpfs, which takes it', async () => {
-    const size = '9007199254740991';
-    const archive = archiveOf(paxOf({ 'GNU.sparse.size': size, 'GNU.sparse.map': '' }), { name: 'x' });
-    const { status, message } = await upload(archive);
-    if (statfsSync(top).type === TMPFS_MAGIC) expect(status).toBe(200);
-    else expect([status, message]).toEqual([400, expect.stringContaining('too large')]);
   });
 
   test('also in pieces of one byte', async () => {

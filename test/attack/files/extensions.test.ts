@@ -15,6 +15,7 @@ import { createConnectTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { Filesystem } from '../../../src/gen/filesystem/filesystem_pb.js';
 import { exchanger, linkOfStranger, STRANGER } from '../../support/attackers/exchanger.ts';
+import { hang, mountFuse } from '../../support/machine/mounts.ts';
 import { needs } from '../../support/machine/needs.ts';
 import { publicScratch } from '../../support/machine/scratch.ts';
 import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
@@ -156,6 +157,45 @@ test('of a thousand searches at once four run, others wait, and the rest is refu
   await Promise.all(calls);
   await until('searches', () => searches().length === 0);
   expect(await found({ path: work(), content: 'a' })).toEqual([work('f')]);
+});
+
+test('four searches that never end give way to a fifth one', { timeout: 60_000 }, async () => {
+  writeFileSync(work('f'), `${'a'.repeat(60)}!`);
+  const leaving = new AbortController();
+  const forever = async () => {
+    const request = { path: work(), content: CATASTROPHE, regex: true };
+    for await (const _ of root().find(request, { signal: leaving.signal, timeoutMs: 600_000 }));
+  };
+  const held = Array.from({ length: 4 }, () => code(forever()));
+  await until('searches', () => searches().length === 4);
+  expect(await found({ path: work(), name: ['f'] })).toEqual([work('f')]);
+  expect(await Promise.race(held)).toBe('ResourceExhausted');
+  leaving.abort();
+  expect((await Promise.all(held)).toSorted()).toEqual([
+    'Canceled',
+    'Canceled',
+    'Canceled',
+    'ResourceExhausted',
+  ]);
+});
+
+test('searches in a directory that does not answer hold no place after their clients have left', {
+  timeout: 60_000,
+}, async () => {
+  const [mounted] = mountFuse();
+  writeFileSync(work('f'), '');
+  mkdirSync(join(mounted, 'd'));
+  hang(mounted);
+  const leaving = new AbortController();
+  const stuck = async () => {
+    // The daemon resolves the path, so it must end before the directory that does not answer.
+    for await (const _ of root().find({ path: join(mounted, '..') }, { signal: leaving.signal }));
+  };
+  const held = Array.from({ length: 4 }, () => code(stuck()));
+  await until('searches', () => searches().length === 4);
+  leaving.abort();
+  expect(await Promise.all(held)).toEqual(Array(4).fill('Canceled'));
+  expect(await found({ path: work(), name: ['f'] })).toEqual([work('f')]);
 });
 
 describe('large trees and lines', { timeout: 120_000 }, () => {

@@ -197,23 +197,3 @@ test('without a domain hosts name nothing', async () => {
   expect(status(await exchange(plain.port, message(lines)))).toBe(400);
   expect((await plain.call('GET /sandboxes/box')).body.domain).toBeNull();
 });
-
-test('proxies in front are told where a name leads', async () => {
-  const ask = async (query: string, headers: Readonly<Record<string, string>>) => {
-    const lines = Object.entries({ 'x-gateway-key': API_KEY, ...headers }).map(
-      ([name, value]) => `${name}: ${value}`,
-    );
-    return await send(`/gateway/route${query}`, ...lines);
-  };
-  const box = '49983-box.sandboxes.test';
-  const to = `x-route-to: 127.0.0.1:${sandbox.port}`;
-  expect(await ask('', { host: box, 'x-original-uri': '/health' })).toContain(to);
-  expect(await ask('/health', { host: box })).toContain(to);
-  const traefik = '?uri-header=X-Forwarded-Uri&host-header=X-Forwarded-Host';
-  const forwarded = { host: 'gateway', 'x-forwarded-host': box };
-  expect(await ask(traefik, { ...forwarded, 'x-forwarded-uri': '/health' })).toContain(to);
-  expect(status(await ask(traefik, { ...forwarded, 'x-forwarded-uri': '/init' }))).toBe(403);
-  expect(status(await ask('', { host: 'gateway', 'x-forwarded-host': box, 'x-original-uri': '/' }))).toBe(
-    400,
-  );
-});

@@ -1,8 +1,12 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { expect, onTestFinished, test } from 'vitest';
 import { byPid, connectTo } from '../../support/clients/clients.ts';
 import { needs } from '../../support/machine/needs.ts';
 import { runs } from '../../support/machine/proc.ts';
+import { isWaiting } from '../../support/machine/stuck-call.ts';
 import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
 import { until } from '../../support/until.ts';
 
@@ -89,22 +93,59 @@ test('a process that keeps the size of its terminal locked', async () => {
   expect(runs(pid)).toBe(false);
 }, 30_000);
 
-test('a process that keeps the input of another one locked', async () => {
+test('a process that keeps its output locked for a short time, again and again', async () => {
+  needs('cgroup v2', 'userfaultfd');
+  await using daemon = await startDaemon();
+  const { held, ended } = attack(daemon, ['again']);
+  const pid = await held;
+  await ended;
+  expect(runs(pid)).toBe(false);
+  await until('the log tells it', () => daemon.log.some(({ msg }) => msg === KILLED));
+}, 60_000);
+
+const KILLED = 'killed a process that kept its pipe or terminal locked';
+
+/** Starts `sleep` as a command or in a terminal. Resolves with its pid. */
+async function sleeper({ url }: TestDaemon, isTerminal: boolean): Promise<number> {
+  const stream = connectTo(url).process.start({
+    process: { cmd: 'sleep', args: ['1000'] },
+    stdin: !isTerminal,
+    ...(isTerminal && { pty: { size: { cols: 80, rows: 24 } } }),
+  });
+  const events = stream[Symbol.asyncIterator]();
+  const { value: first } = await events.next();
+  const rest = async () => {
+    while (!(await events.next()).done);
+  };
+  rest().catch(() => {});
+  return first?.event?.event.case === 'start' ? first.event.event.value.pid : 0;
+}
+
+test('a stranger who keeps the input of a command locked reaches no other', async () => {
   needs('cgroup v2', 'userfaultfd');
   await using daemon = await startDaemon();
   const { process: client } = connectTo(daemon.url);
-  const victim = client.start({ process: { cmd: 'sleep', args: ['1000'] }, stdin: true });
-  const events = victim[Symbol.asyncIterator]();
-  const { value: first } = await events.next();
-  const pid = first?.event?.event.case === 'start' ? first.event.event.value.pid : 0;
-  const request = { process: byPid(pid), input: { input: { case: 'stdin' as const, value } } };
-  const { held, ended, ready } = attack(daemon, ['read', `/proc/${pid}/fd/0`]);
-  await ready;
-  await client.sendInput(request);
-  const other = await held;
-  await client.sendInput(request).catch(() => {}); // It may be refused: its reader is killed.
+  const victim = await sleeper(daemon, false);
+  const others = [await sleeper(daemon, false), await sleeper(daemon, true)];
+  const stranger = spawn('python3', [ATTACKER, 'read', `/proc/${victim}/fd/0`], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  // The daemon waits for it even if the test fails.
+  using _ = { [Symbol.dispose]: () => stranger.kill('SIGKILL') };
+  await once(stranger.stdout, 'data');
+  // The first input makes it read, which takes the lock. The daemon waits for the lock with the second.
+  const request = { process: byPid(victim), input: { input: { case: 'stdin' as const, value } } };
+  await Promise.all([once(stranger.stdout, 'data'), client.sendInput(request)]);
+  client.sendInput(request).catch(() => {});
+  // Its end waits for the lock, too.
+  await until('the command is killed', () => daemon.log.some(({ msg }) => msg === KILLED));
+  await until('the daemon waits still', () => isWaiting(`/proc/${daemon.pid}`));
+  await sleep(5000); // Time to kill more.
+  expect(others.map(runs)).toEqual([true, true]);
+  expect(stranger.exitCode).toBeNull();
+  stranger.kill('SIGKILL');
   await isServing(daemon);
-  await ended;
-  while (!(await events.next()).done);
-  expect(runs(other)).toBe(false);
-}, 30_000);
+  await until('the command has ended', () => !runs(victim));
+  expect(others.map(runs)).toEqual([true, true]);
+  expect(daemon.log.filter(({ msg }) => msg === KILLED)).toHaveLength(1);
+}, 60_000);

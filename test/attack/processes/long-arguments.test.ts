@@ -53,3 +53,11 @@ test.each(['binary', 'json', 'gRPC-Web'] as const)(
   },
   120_000,
 );
+
+test('too many arguments are refused without a word about the file', async () => {
+  await using daemon = await startDaemon();
+  const { process } = connectTo(daemon.url);
+  const args = Array.from({ length: 40 }, () => 'x'.repeat(127 * 1024));
+  const refused = await transcribe(process.start({ process: { cmd: 'sh', args } })).catch((error) => error);
+  expect(refused.rawMessage).toMatch(/^cannot start '.*sh': E2BIG: argument list too long$/);
+});

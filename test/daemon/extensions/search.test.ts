@@ -140,6 +140,27 @@ describe('content', () => {
     expect((await find({ name: ['f'], ...query })).paths).toEqual(expected);
   });
 
+  test.each<[Query, readonly string[]]>([
+    [{ content: '^', regex: true }, ['1:1', '2:1', '3:1', '4:1']],
+    [{ content: '$', regex: true }, ['1:4', '2:1', '3:11', '4:4']],
+    [{ content: '^one$', regex: true }, ['1:1']],
+    [{ content: '[^\\n]+$', regex: true }, ['1:1', '3:1', '4:1']],
+    [{ content: '^(two|three|end)', regex: true }, ['3:1', '4:1']],
+    [{ content: '\\^|[$^]', regex: true }, []],
+    [{ content: '^one' }, []],
+  ])('%j in text with a byte order mark, CRLF, CR and U+2028', async (query, expected) => {
+    plant({ f: '\ufeffone\r\n\r\ntwo\rthree\u2028\r\nend\r\n' });
+    expect((await find(query)).found.map(({ line, column }) => `${line}:${column}`)).toEqual(expected);
+  });
+
+  test('text in UTF-16 with a byte order mark is left out, and counted', async () => {
+    const text = Buffer.from('\ufeff\u4e2dA\u4e2d'.replace('A', '\u4141'), 'utf16le');
+    plant({ little: text, big: Buffer.from(text).swap16(), utf8: '\ufeffAA' });
+    const { paths, end } = await find({ content: 'AA' });
+    expect(paths).toEqual(['utf8:1']);
+    expect(end).toMatchObject({ searched: 1, skipped: 2 });
+  });
+
   test('binary and large files are left out, and counted', async () => {
     plant({ binary: 'needle\0', large: `needle${'.'.repeat(100)}`, small: 'needle' });
     const { paths, end } = await find({ content: 'needle', maxFileBytes: 50 });
@@ -231,6 +252,26 @@ describe('replace', () => {
     plant({ f: 'key = 1\nother = 2\n' });
     await replace({ content: '^(?<k>\\w+) = (\\d)', regex: true, replacement: '$2: $<k>' });
     expect(text('f')).toBe('1: key\n2: other\n');
+  });
+
+  test.each([
+    ['^', '> ', 4, '\ufeff> one\r\n> \r\n> two\rthree\u2028\r\n> end\r\n'],
+    ['$', ';', 4, '\ufeffone;\r\n;\r\ntwo\rthree\u2028;\r\nend;\r\n'],
+    ['[^\\n]+$', 'x', 3, '\ufeffx\r\n\r\nx\r\nx\r\n'],
+    ['^(\\w+)$', '<$1>', 2, '\ufeff<one>\r\n\r\ntwo\rthree\u2028\r\n<end>\r\n'],
+  ])(
+    '%j by %j, and line ends and the byte order mark stay',
+    async (content, replacement, times, expected) => {
+      plant({ f: '\ufeffone\r\n\r\ntwo\rthree\u2028\r\nend\r\n' });
+      expect((await replace({ content, regex: true, replacement })).count).toBe(times);
+      expect(text('f')).toBe(expected);
+    },
+  );
+
+  test('the position after the last line end belongs to no line', async () => {
+    plant({ f: 'a\nb\n', g: 'c' });
+    expect((await replace({ content: '^', regex: true, replacement: '# ' })).count).toBe(3);
+    expect([text('f'), text('g')]).toEqual(['# a\n# b\n', '# c']);
   });
 
   test('an expected count that differs changes nothing', async () => {

@@ -100,6 +100,30 @@ test('it goes on when its client leaves', async () => {
   expect(runs(pid)).toBe(false);
 });
 
+test('many stops with a long grace whose clients have left hold up no other, and a shorter grace counts', async () => {
+  const stubborn = await running("trap '' TERM; echo ready; while :; do sleep 0.2; done");
+  const others = await Promise.all(
+    Array.from({ length: 70 }, () => running("trap '' TERM; echo ready; while :; do sleep 10; done")),
+  );
+  const left = new AbortController();
+  const waiting = [stubborn, ...others].map(({ pid }) =>
+    fetch(`${daemon.url}/processes/${pid}/stop`, {
+      method: 'POST',
+      body: '{"graceMs":600000}',
+      signal: left.signal,
+    }),
+  );
+  // A later request of the same client arrives after these.
+  expect((await stop('no-such-tag')).status).toBe(404);
+  left.abort();
+  expect((await Promise.allSettled(waiting)).every(({ status }) => status === 'rejected')).toBe(true);
+  const { status, body } = await stop(stubborn.pid, { graceMs: 100 });
+  expect([status, body]).toEqual([200, expect.objectContaining({ killed: true })]);
+  const stopped = await Promise.all(others.map(({ pid }) => stop(pid, { graceMs: 0 })));
+  expect(stopped.every((each) => each.status === 200)).toBe(true);
+  expect(others.filter(({ pid }) => runs(pid))).toEqual([]);
+});
+
 test('what it cannot do is an error', async () => {
   expect(await stop('999999999')).toEqual({
     status: 404,

@@ -2,6 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import {
   chmodSync,
+  linkSync,
   mkdirSync,
   readFileSync,
   statSync,
@@ -97,6 +98,30 @@ test('HEAD, files, missing paths, other formats and a repeated parameter', async
   expect((await fetch(`${daemon.url}/files?path=${top}&format=tar`)).headers.get('content-type')).toBe(
     'application/x-tar',
   );
+});
+
+test('more than 65,535 entries, and more than the memory allows, which are refused before the first byte', {
+  timeout: 240_000,
+}, async () => {
+  const many = join(daemon.scratch, 'many');
+  const plant = (directory: string, count: number) => {
+    mkdirSync(directory, { recursive: true });
+    const file = (number: number) => join(directory, `${'n'.repeat(200)}${number}`);
+    writeFileSync(file(0), '');
+    // Links are faster to make than files.
+    for (let number = 1; number < count; number += 1) linkSync(file(0), file(number));
+  };
+  plant(many, 60_000);
+  plant(join(many, 'more'), 6000);
+  const response = await fetch(url(many), plain);
+  const file = join(daemon.scratch, 'many.zip');
+  writeFileSync(file, Buffer.from(await response.arrayBuffer()));
+  const count = 'import sys, zipfile; print(len(zipfile.ZipFile(sys.argv[1]).namelist()))';
+  expect(execFileSync('python3', ['-c', count, file], { encoding: 'utf8' })).toBe('66001\n');
+  plant(join(many, 'too-many'), 40_000);
+  for (const method of ['HEAD', 'GET'])
+    expect((await fetch(url(many), { ...plain, method })).status).toBe(429);
+  expect((await fetch(url(top), plain)).status).toBe(200);
 });
 
 test('with a token set it needs the token, or a signature for archives', async () => {

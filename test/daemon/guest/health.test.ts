@@ -1,7 +1,9 @@
 import { spawnSync } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
+import type { LockSettings } from '../../../src/daemon/extensions/doctor/lock-settings.ts';
+import type { Verdict } from '../../../src/daemon/extensions/doctor/verdict.ts';
 import type { HealthReport } from '../../../src/daemon/services/guest/health.ts';
-import type { Verdict } from '../../../src/daemon/services/guest/verdict.ts';
 import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
 import { daemonCommand } from '../../support/programs/programs.ts';
 
@@ -55,6 +57,7 @@ test('localhost listeners are forwarded to the address that is given', async () 
 });
 
 interface Report extends HealthReport {
+  readonly lockSettings: LockSettings;
   readonly verdict: Verdict;
 }
 
@@ -94,6 +97,16 @@ test('envd doctor tells of cgroups what the daemon finds when it has made them',
   expect({ ...abilities, recovery }).toEqual(body.abilities);
   expect(verdict.readyForPause).toBe(abilities.clock.available);
   expect(verdict.kernelOptions).not.toContain('CONFIG_CGROUPS');
+});
+
+test('envd doctor says what lets a process keep locks of the kernel', () => {
+  const setting = (name: string) =>
+    existsSync(`/proc/sys/${name}`) ? Number(readFileSync(`/proc/sys/${name}`, 'utf8')) : null;
+  expect(doctor('doctor', '--no-cgroups').lockSettings).toEqual({
+    'user.max_user_namespaces': setting('user/max_user_namespaces'),
+    'kernel.unprivileged_userns_clone': setting('kernel/unprivileged_userns_clone'),
+    fuse: /\tfuse$/m.test(readFileSync('/proc/filesystems', 'utf8')) || existsSync('/dev/fuse'),
+  });
 });
 
 test('the verdict of envd doctor names what a pause needs apart from the rest', () => {

@@ -83,14 +83,17 @@ test('queries and JSON bodies are read by the schemas of the document', () => {
     const properties = bare(Object.fromEntries(told));
     expect([operationId, bare(query?.schema.properties ?? {})]).toEqual([operationId, properties]);
     const json = requestBody?.content['application/json']?.schema;
-    expect([operationId, body?.schema ?? null]).toEqual([operationId, json ? bare(json) : null]);
+    // Null counts as an empty object before the schema is applied.
+    const nullable = { anyOf: [body?.schema, { type: 'null' }] };
+    const read = operationId === 'init' ? nullable : (body?.schema ?? null);
+    expect([operationId, read]).toEqual([operationId, json ? bare(json) : null]);
   }
 });
 
 test('no route reads a query in another way', () => {
   const all = sources();
   const checked = all.match(/_QUERY\.read\(request\.query, ''\)/g) ?? [];
-  expect(all.match(/request\.query\b/g)).toHaveLength(checked.length + 1); // One more asks for a zip archive.
+  expect(all.match(/request\.query\b/g)).toHaveLength(checked.length);
   expect(all).not.toMatch(/\{[^{}]*\bquery\b[^{}]*\}(?:: FastifyRequest| = request\b)/);
 });
 

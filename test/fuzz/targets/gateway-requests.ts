@@ -43,7 +43,7 @@ function check(request: IncomingMessage, response: ServerResponse): void {
   assert(path === null || path.startsWith('/'));
   closedOperation(path ?? '');
   const framing = request.headers['content-length'];
-  rewriteRequest(request, { pseudonym, forwarded });
+  rewriteRequest(request, { pseudonym, host: null, forwarded });
   // Nobody is trusted, so it tells of the connection alone.
   assert.doesNotMatch(String(request.headers['x-forwarded-for']), /,/);
   for (const name of HOP_BY_HOP) assert(!Object.hasOwn(request.headers, name));

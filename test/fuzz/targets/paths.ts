@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { posix } from 'node:path';
+import { memberPath } from '../../../src/daemon/extensions/archives/unpack/member-path.ts';
 import { resolvePath } from '../../../src/daemon/linux/paths/paths.ts';
-import { memberPath } from '../../../src/daemon/services/files/tar/unpack/member-path.ts';
 import { unlessRefused } from '../refused.ts';
 
 /** Paths of clients and names in archives. Lines: path, home, default directory. */

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { announcedDigests, wantedDigest } from '../../../src/daemon/extensions/digests/digests.ts';
 import { streamCodecOf } from '../../../src/daemon/http/connect/connect-stream.ts';
 import { keepaliveMsOf, timeoutOf } from '../../../src/daemon/http/connect/request.ts';
 import {
@@ -7,7 +8,6 @@ import {
   dispositionOf,
   typeOf,
 } from '../../../src/daemon/http/rest/files/content-headers.ts';
-import { announcedDigests, wantedDigest } from '../../../src/daemon/http/rest/files/digests.ts';
 import { validateMetadata } from '../../../src/daemon/services/files/entries/metadata.ts';
 import { unlessRefused } from '../refused.ts';
 
@@ -22,7 +22,7 @@ export function fuzz(data: Buffer): void {
     unlessRefused(() => announcedDigests({ 'content-digest': value }));
     wantedDigest({ 'want-repr-digest': value, 'want-content-digest': value });
     acceptsIdentity(value);
-    chooseCoding(value, 'text/plain');
+    chooseCoding(value);
     checkDisposition(value);
     unlessRefused(() => validateMetadata({ values: { [value]: value }, prefix: 'user.svc.' }));
   }

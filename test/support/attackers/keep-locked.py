@@ -1,12 +1,14 @@
 """Keeps the lock of a pipe or terminal: the kernel copies under it, from or to a page that never comes (userfaultfd(2)).
 
-usage: keep-locked.py read PATH | size | leave | probe
+usage: keep-locked.py read PATH | again | size | leave | probe
 read and size do that with a file or the size of the terminal; leave writes in a child and ends itself, after it has
-given up its terminal. The line `held PID` names the process that has the lock. probe fails where that is impossible.
+given up its terminal; again has the lock of its output for 1.5 s again and again. The line `held PID` names the process
+that has the lock. probe fails where that is impossible.
 """
 import ctypes, fcntl, os, platform, select, signal, struct, sys, termios, threading, time
 
 SIZE = 65536
+PAGE = os.sysconf('SC_PAGESIZE')
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = ctypes.c_void_p
 
@@ -34,6 +36,24 @@ def keep(call):
     return faults
 
 
+def again():
+    at, faults = hole()
+
+    def write():
+        while True:
+            os.write(1, b'x')
+            libc.write(1, at, PAGE)
+            libc.madvise(at, ctypes.c_size_t(PAGE), 4)  # MADV_DONTNEED
+            time.sleep(0.01)
+
+    threading.Thread(target=write, daemon=True).start()
+    while True:
+        select.select([faults], [], [])
+        os.read(faults, 4096)
+        time.sleep(1.5)
+        fcntl.ioctl(faults, 0xC020AA04, bytearray(struct.pack('QQQQ', at.value, PAGE, 0, 0)))  # UFFDIO_ZEROPAGE
+
+
 def main(how, path=None):
     if how == 'probe':
         return hole()
@@ -54,6 +74,9 @@ def main(how, path=None):
         file = os.open(path, os.O_RDONLY)
         print('ready', flush=True)
         kept = keep(lambda at: libc.read(file, at, SIZE))
+    if how == 'again':
+        print('held', os.getpid(), flush=True)
+        again()
     if how == 'size':
         kept = keep(lambda at: libc.ioctl(0, termios.TIOCGWINSZ, at))
     print('held', os.getpid(), flush=True)

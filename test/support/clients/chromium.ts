@@ -21,7 +21,7 @@ const FLAGS = [
     '--remote-debugging-pipe',
   ],
   // The page of a test is on this machine, and it must not find its way to another one.
-  '--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1',
+  '--host-resolver-rules=MAP *.localhost 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1',
 ];
 
 /** How a browser is started. */

@@ -4,14 +4,16 @@ import { WAIT_QUERY } from '../../../src/daemon/extensions/ports/ports-queries.t
 import { STOP_REQUEST } from '../../../src/daemon/extensions/stop/stop-request.ts';
 import { TERMINAL_QUERY } from '../../../src/daemon/extensions/terminal/terminal-messages.ts';
 import { METRICS_QUERY, METRICS_STREAM_QUERY } from '../../../src/daemon/extensions/usage/metrics-queries.ts';
-import { ZIP_DOWNLOAD_QUERY } from '../../../src/daemon/extensions/zip/zip-query.ts';
 import {
   COMPOSE_REQUEST,
+  downloadQuery,
   FREEZE_QUERY,
   HEALTH_QUERY,
   UPLOAD_QUERY,
 } from '../../../src/daemon/http/json/queries.ts';
 import { INIT_REQUEST } from '../../../src/daemon/services/init/init-request.ts';
+
+const DOWNLOAD_QUERY = downloadQuery(['tar', 'tar.gz', 'zip']);
 
 /** The shapes by which routes read their queries and JSON bodies. */
 export const READ: Readonly<
@@ -25,8 +27,8 @@ export const READ: Readonly<
   waitForPort: { query: WAIT_QUERY },
   openTerminal: { query: TERMINAL_QUERY },
   init: { body: INIT_REQUEST },
-  downloadFile: { query: ZIP_DOWNLOAD_QUERY },
-  describeFile: { query: ZIP_DOWNLOAD_QUERY },
+  downloadFile: { query: DOWNLOAD_QUERY },
+  describeFile: { query: DOWNLOAD_QUERY },
   uploadFiles: { query: UPLOAD_QUERY },
   composeFiles: { body: COMPOSE_REQUEST },
   freeze: { query: FREEZE_QUERY },

@@ -33,7 +33,14 @@ afterEach(() => {
 });
 
 const ADA: Caller = { kind: 'client', name: 'ada' };
-const NOTHING = { tokens: [], cookies: [], link: null, canRedirect: false, isSecure: false };
+const NOTHING = {
+  tokens: [],
+  cookies: [],
+  accessTokens: [],
+  link: null,
+  canRedirect: false,
+  isSecure: false,
+};
 const none: Resumer = { isFor: () => false, run: () => Promise.reject(new Error('not needed')) };
 
 async function setUp(resumes?: (registry: Registry) => Resumer) {

@@ -29,14 +29,6 @@ test('a subject includes only itself and the support', () => {
   expect(crossing).toEqual([]);
 });
 
-/** What the daemon's trust in its C rests on is that it stays small enough to be read. */
-const MOST_LINES = 4400;
-
-test(`there are at most ${MOST_LINES} lines of C`, () => {
-  const lines = files.map((file) => readFileSync(join(SOURCE, file), 'utf8').split('\n').length - 1);
-  expect(lines.reduce((sum, count) => sum + count, 0)).toBeLessThanOrEqual(MOST_LINES);
-});
-
 test('the exports of the addon are those of index.d.ts', () => {
   const declared = readFileSync(join(ROOT, 'index.d.ts'), 'utf8').matchAll(/^export function (\w+)/gm);
   expect(Object.keys(native).sort()).toEqual(Array.from(declared, ([, name]) => name).sort());

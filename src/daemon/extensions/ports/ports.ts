@@ -4,8 +4,7 @@ import { ignoreBody } from '../../http/admission/requests.ts';
 import type { StreamPlaces } from '../../http/connect/stream-places.ts';
 import type { Extension } from '../../http/extension.ts';
 import { LineStream } from '../../http/json/line-stream.ts';
-import type { UserDatabase } from '../../linux/system/users.ts';
-import { type ListeningPort, type ListeningPorts, PortWatch } from './port-watch.ts';
+import type { ListeningPort, ListeningPorts, PortWatch } from './port-watch.ts';
 import { portNamed, WAIT_QUERY } from './ports-queries.ts';
 import { tunnelRoute } from './tunnel.ts';
 
@@ -15,8 +14,7 @@ const PATH = '/ports/:port/wait';
  * `GET /ports/stream` tells which ports are listened at and which are no more, `POST /ports/{port}/wait` answers when one is, and
  * `GET /ports/{port}/tunnel` is a WebSocket that carries the bytes of a connection to one. `ownPort` is the daemon's.
  */
-export function portsExtension(users: UserDatabase, ownPort: number, places: StreamPlaces): Extension {
-  const watch = new PortWatch(users);
+export function portsExtension(watch: PortWatch, ownPort: number, places: StreamPlaces): Extension {
   return {
     addRoutes(app) {
       streamRoute(app, watch, places);

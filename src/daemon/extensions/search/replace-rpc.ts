@@ -57,6 +57,7 @@ class ChangedFiles {
       throwFailure(line);
       const told: ChangedContent | ReplaceTotals = JSON.parse(line);
       if (!('path' in told)) return { files: this.#files, ...numbersOf(told) };
+      this.#process.keep();
       const change = changeFrom(told, this.#job);
       if (!dryRun) await this.#change(change);
       this.#files.push({ path: change.shown, count: change.count, diff: change.diff });

@@ -1,6 +1,6 @@
 import { Socket } from 'node:net';
 import { fileURLToPath } from 'node:url';
-import { within } from '../../../base/abort.ts';
+import { onAbort, within } from '../../../base/abort.ts';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import type { Cgroup } from '../../linux/cgroups/cgroup2.ts';
 import {
@@ -18,7 +18,7 @@ import type { WorkloadCgroups } from '../../services/process/cgroups/cgroups.ts'
 import { Leaves } from '../../services/process/cgroups/leaf.ts';
 import type { SearchJob } from './program/protocol.ts';
 import { SearchOutput } from './search-output.ts';
-import { SearchPlaces } from './search-places.ts';
+import { type SearchPlace, SearchPlaces } from './search-places.ts';
 
 /** The program is beside this file, or in an image beside the bundle of the daemon. */
 const PROGRAM = new URL(isBundle ? './search.cjs' : './program/main.ts', import.meta.url);
@@ -65,17 +65,17 @@ export class SearchProcesses {
    * Throws `resource_exhausted`, the errors of a start, and the reason of the signal.
    */
   async start(job: SearchJob, signal: AbortSignal): Promise<SearchProcess> {
-    await this.#places.enter(signal);
+    const place = await this.#places.enter(job.rights?.uid ?? 0, signal);
     try {
       const leaf = this.#cgroups.user?.child(`search-${process.pid}-${uniqueId()}`) ?? null;
       const { process: spawned, pipes } = await this.#spawn(leaf);
       void spawned.exit.then(() => {
-        this.#places.leave();
+        place.left();
         if (leaf) this.#leaves.release(leaf);
       });
-      return new SearchProcess(spawned, pipes, job, () => this.#places.isWanted);
+      return new SearchProcess(spawned, pipes, { job, place, isWanted: () => this.#places.isWanted });
     } catch (error) {
-      this.#places.leave();
+      place.left();
       throw error;
     }
   }
@@ -101,17 +101,25 @@ export class SearchProcesses {
   }
 }
 
+interface Search {
+  readonly job: SearchJob;
+  readonly place: SearchPlace;
+  readonly isWanted: () => boolean;
+}
+
 /** A program that searches. */
 export class SearchProcess implements Disposable {
   readonly output: SearchOutput;
   readonly #spawned: Spawned;
+  readonly #place: SearchPlace;
   readonly #isWanted: () => boolean;
   readonly #sockets: readonly Socket[];
   #isOver = false;
   #ended: EnvdError | null = null;
 
-  constructor(spawned: Spawned, { stdin, stdout, stderr }: Pipes, job: SearchJob, isWanted: () => boolean) {
+  constructor(spawned: Spawned, { stdin, stdout, stderr }: Pipes, { job, place, isWanted }: Search) {
     this.#spawned = spawned;
+    this.#place = place;
     this.#isWanted = isWanted;
     const input = new Socket({ fd: stdin ?? -1, readable: false, writable: true });
     const results = new Socket({ fd: stdout, readable: true });
@@ -122,10 +130,13 @@ export class SearchProcess implements Disposable {
     errors.resume();
     input.end(JSON.stringify(job));
     this.output = new SearchOutput(results);
-    const limit = setTimeout(() => this.#kill(), job.limitMs + GRACE_MS);
+    const silent = new EnvdError('deadline_exceeded', 'search has not ended at its time limit');
+    const limit = setTimeout(() => this.#end(silent), job.limitMs + GRACE_MS);
+    const removeListener = onAbort(place.ended, () => this.#end(place.ended.reason));
     void spawned.exit.then(() => {
       this.#isOver = true;
       clearTimeout(limit);
+      removeListener();
     });
   }
 
@@ -143,15 +154,25 @@ export class SearchProcess implements Disposable {
   /** Ends the search if others wait for its place, because its client does not read. */
   stalled(): void {
     if (!this.#isWanted()) return;
-    this.#ended = new EnvdError(
-      'resource_exhausted',
-      'search was dropped: its client took nothing, and others wait',
+    this.#end(
+      new EnvdError('resource_exhausted', 'search was dropped: its client took nothing, and others wait'),
     );
+  }
+
+  /** From now on the search is not ended because others wait, so that a change of many files is complete. */
+  keep(): void {
+    this.#place.keep();
+  }
+
+  #end(reason: EnvdError): void {
+    this.#ended ??= reason;
     this[Symbol.dispose]();
   }
 
   [Symbol.dispose](): void {
     this.#kill();
+    // The place is given back now, because the process ends only when the file system that it waits for answers.
+    this.#place.leave();
     for (const socket of this.#sockets) socket.destroy();
   }
 

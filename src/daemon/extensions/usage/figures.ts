@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
 import { isSystemError } from '../../../base/errors.ts';
 import { Cgroup } from '../../linux/cgroups/cgroup2.ts';
 import { workloadMemory } from '../../linux/cgroups/workload-memory.ts';
@@ -39,9 +40,9 @@ const KERNEL_THREAD = 0x0020_0000;
 const MOST_SUMMED = 64;
 
 /** Returns a process, or null if it is gone. Source: proc_pid_stat(5), proc_pid_status(5). */
-export function procEntry(pid: number): ProcEntry | null {
-  const stat = readIfPresent(`/proc/${pid}/stat`);
-  const status = readIfPresent(`/proc/${pid}/status`);
+export async function procEntry(pid: number): Promise<ProcEntry | null> {
+  const stat = await readIfThere(`/proc/${pid}/stat`);
+  const status = stat && (await readIfThere(`/proc/${pid}/status`));
   // The last parenthesis ends the name, because the name may contain any characters.
   const end = stat.lastIndexOf(')');
   if (end < 0 || status === '') return null;
@@ -110,12 +111,21 @@ function orUndefined(figure: number | null): bigint | undefined {
   return figure === null ? undefined : BigInt(figure);
 }
 
-/** Returns the text, or '' if the process or the cgroup is gone. */
+/** Returns the text, or '' if the process is gone. */
+function readIfThere(path: string): Promise<string> {
+  return readFile(path, 'utf8').catch(emptyIfGone);
+}
+
+/** Returns the text, or '' if the cgroup is gone. */
 function readIfPresent(path: string): string {
   try {
     return readFileSync(path, 'utf8');
   } catch (error) {
-    if (isSystemError(error, 'ENOENT', 'ESRCH', 'ENODEV', 'EACCES', 'EOPNOTSUPP')) return '';
-    throw error;
+    return emptyIfGone(error);
   }
+}
+
+function emptyIfGone(error: unknown): '' {
+  if (isSystemError(error, 'ENOENT', 'ESRCH', 'ENODEV', 'EACCES', 'EOPNOTSUPP')) return '';
+  throw error;
 }

@@ -1,4 +1,3 @@
-import { readdir } from 'node:fs/promises';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { create, type MessageInitShape } from '@bufbuild/protobuf';
 import {
@@ -17,7 +16,7 @@ import type { ManagedProcess } from '../../services/process/lifecycle/process.ts
 import { keptOf } from '../../services/process/lifecycle/process-config.ts';
 import type { ProcessTable } from '../../services/process/table.ts';
 import { ownFigures, type ProcEntry, procEntry, treeFigures } from './figures.ts';
-import { StrangerFiles } from './stranger-files.ts';
+import { nullIfRefused, StrangerFiles } from './stranger-files.ts';
 
 /** An answer has at most this many processes of the guest, because it is encoded in one turn of the event loop. */
 const MOST_LISTED = 512;
@@ -48,7 +47,8 @@ async function* clientsList({ processes, lanes }: ListedGuest): AsyncGenerator<{
   for (let at = 0; at < all.length; at += LOOKS) {
     const infos = all.slice(at, at + LOOKS).map(async (process): Promise<Info> => {
       const { leaf } = process.state;
-      const entry = leaf === null ? procEntry(process.pid) : null;
+      const entry =
+        leaf === null ? await files.look(() => procEntry(process.pid)).catch(nullIfRefused) : null;
       const usage =
         leaf === null ? entry && (await ownFigures(entry, files)) : await treeFigures(leaf, files);
       return { ...infoOf(process), ...(usage && { usage }) };
@@ -65,11 +65,10 @@ async function guestList(
 ): Promise<ListResponse> {
   const files = new StrangerFiles(lanes);
   const known = new Map(processes.list().map((process) => [process.pid, process]));
-  const names = await readdir('/proc');
-  const pids = names.map(Number).filter((pid) => pid > afterPid);
+  const pids = (await files.pids()).filter((pid) => pid > afterPid);
   pids.sort((a, b) => a - b);
   const infos = await inTurns(pids.slice(0, MOST_LISTED), call, async (pid): Promise<Info | null> => {
-    const entry = procEntry(pid);
+    const entry = await files.look(() => procEntry(pid));
     if (!entry) return null;
     const command = await commandOf(entry, files);
     return {

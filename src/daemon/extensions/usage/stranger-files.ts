@@ -1,19 +1,13 @@
-import { open } from 'node:fs/promises';
+import { open, readdir } from 'node:fs/promises';
 import { within } from '../../../base/abort.ts';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
-import type { Lane } from '../../linux/lanes/lane.ts';
-import type { Lanes } from '../../linux/lanes/lanes.ts';
+import { PROCFS } from '../../linux/lanes/lane.ts';
+import { type Lanes, NoAnswer } from '../../linux/lanes/lanes.ts';
 
 /** So much of a file is read, in bytes. */
 const MOST_BYTES = 4096;
-/** A listing waits for one file at most this time, in milliseconds. */
-const LIMIT_MS = 250;
-/**
- * This lane has few threads, because a process can delay a read of its memory for any time, by a page that a FUSE server must
- * provide.
- */
-const LANE: Lane = { mounts: [], keys: ['processes'], patience: 'short' };
-
+/** A listing waits for one file at most this time, in milliseconds, with the files of other listings before it. */
+const LIMIT_MS = 2000;
 /**
  * Reads files of procfs that a process can keep from being read. Its arguments are in its memory, and its figures of I/O wait
  * for an execve(2) that is under way. If one file takes too long, no others are read for the same listing.
@@ -26,10 +20,22 @@ export class StrangerFiles {
     this.#lanes = lanes;
   }
 
+  /**
+   * Reads procfs. Throws `deadline_exceeded` if it does not answer, `resource_exhausted` if too many calls wait, and what `job` throws.
+   */
+  look<T>(job: () => Promise<T>): Promise<T> {
+    return this.#lanes.run(PROCFS, job).catch(refuse);
+  }
+
+  /** Returns the ids of all processes. Throws as `look` does. */
+  pids(): Promise<number[]> {
+    return this.look(async () => (await readdir('/proc')).map(Number).filter((pid) => pid > 0));
+  }
+
   /** Returns the beginning of `/proc/<pid>/<name>`, or null if it cannot be read, or not in time. */
   read(pid: number, name: 'cmdline' | 'io'): Promise<Buffer | null> {
     if (this.#isLate) return Promise.resolve(null);
-    const reading = this.#lanes.run(LANE, () => beginOf(`/proc/${pid}/${name}`)).catch(nullIfRefused);
+    const reading = this.#lanes.run(PROCFS, () => beginOf(`/proc/${pid}/${name}`)).catch(nullIfRefused);
     return within(LIMIT_MS, reading, () => {
       this.#isLate = true;
       return null;
@@ -43,7 +49,19 @@ async function beginOf(path: string): Promise<Buffer> {
   return buffer.subarray(0, bytesRead);
 }
 
-function nullIfRefused(error: unknown): null {
+function refuse(error: unknown): never {
+  if (!(error instanceof NoAnswer)) throw error;
+  throw new EnvdError(
+    'deadline_exceeded',
+    "'/proc' does not answer: a process of the guest keeps it locked",
+    {
+      cause: error,
+    },
+  );
+}
+
+/** Serves to leave something out of a listing. */
+export function nullIfRefused(error: unknown): null {
   if (isSystemError(error) || error instanceof EnvdError) return null;
   throw error;
 }

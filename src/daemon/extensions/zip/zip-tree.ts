@@ -1,15 +1,13 @@
 import { constants } from 'node:fs';
 import { Allowance } from '../../../base/allowance.ts';
-import { EnvdError } from '../../../base/errors.ts';
+import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import type { DirectoryReader, FullEntry } from '../../linux/files/directory-reader.ts';
 import type { OpenFile } from '../../linux/files/open-file.ts';
 import type { Lanes } from '../../linux/lanes/lanes.ts';
 import { type BytePath, pathBuffer } from '../../linux/paths/byte-path.ts';
 import { MAX_DEPTH } from '../../linux/paths/paths.ts';
-import { ArchivedTree } from '../../services/files/tar/pack/archived-tree.ts';
+import { ArchivedTree } from '../../services/files/archived-tree.ts';
 
-/** An archive with more entries would need ZIP64, which not every program reads. */
-const MAX_ENTRIES = 65_535;
 /** For its directory, an archive keeps this many bytes of each entry, besides the name. */
 const ENTRY_BYTES = 512;
 /** All archives together may keep this many bytes. */
@@ -38,8 +36,8 @@ export class ZipMemory extends Allowance {
 
 /**
  * Yields the files and directories below the directory at an absolute path, which may be a symbolic link. Of a mounted file
- * system of the kernel, yields only the mount point. Throws `aborted` at the end if something could not be read,
- * `resource_exhausted` when there are too many entries, and `not_found` and `invalid_argument` before the first one.
+ * system of the kernel, yields only the mount point. Throws `aborted` at the end if something could not be read, and
+ * `resource_exhausted`, `not_found` and `invalid_argument` before the first one.
  */
 export async function* membersBelow(
   path: string,
@@ -55,7 +53,8 @@ class ZipTree implements Disposable {
   readonly #tree: ArchivedTree;
   readonly #shown: string;
   readonly #memory: ZipMemory;
-  #entries = 0;
+  /** The bytes that were taken for this archive, and those of its members so far. */
+  #taken = 0;
   #kept = 0;
 
   constructor(tree: ArchivedTree, shown: string, memory: ZipMemory) {
@@ -66,12 +65,57 @@ class ZipTree implements Disposable {
 
   async *members(): AsyncGenerator<ZipMember> {
     const { root } = this.#tree;
-    yield* this.#directory(root, '', await deviceOf(root), 1);
+    const device = await deviceOf(root);
+    await using again = await root.openDirectory('.');
+    await this.#reserve(again, 0, device, 1);
+    yield* this.#directory(root, '', device, 1);
     this.#tree.throwIfIncomplete();
   }
 
   [Symbol.dispose](): void {
-    this.#memory.release(this.#kept);
+    this.#memory.release(this.#taken);
+  }
+
+  /**
+   * Takes the memory for all members before the first byte is sent, because a response that has begun cannot be refused. The
+   * walk for the archive itself tells what cannot be read.
+   */
+  async #reserve(reader: DirectoryReader, above: number, device: bigint, depth: number): Promise<void> {
+    for (;;) {
+      const batch = (await unlessFailed(reader.next())) ?? [];
+      if (batch.length === 0) return;
+      for (const entry of batch) {
+        const kind = entry.mode & constants.S_IFMT;
+        const length = above + entry.name.length + 1;
+        if (kind === constants.S_IFREG || kind === constants.S_IFDIR) this.#take(ENTRY_BYTES + length);
+        if (kind === constants.S_IFDIR && depth < MAX_DEPTH)
+          await this.#reserveBelow(reader, entry, { length, device, depth });
+      }
+    }
+  }
+
+  async #reserveBelow(
+    reader: DirectoryReader,
+    entry: FullEntry,
+    { length, device, depth }: { length: number; device: bigint; depth: number },
+  ): Promise<void> {
+    await using below = await unlessFailed(reader.openDirectory(entry.name));
+    if (below && !(await this.#isLeftOut(below, entry, device)))
+      await this.#reserve(below, length, entry.device, depth + 1);
+  }
+
+  /** Returns whether a directory is the mount point of a file system of the kernel. */
+  async #isLeftOut(reader: DirectoryReader, entry: FullEntry, device: bigint): Promise<boolean> {
+    return entry.device !== device && (await this.#tree.isPseudo(reader));
+  }
+
+  /** Throws `resource_exhausted` when the archives have no memory left. */
+  #take(bytes: number): void {
+    if (!this.#memory.take(bytes)) {
+      const message = `zip archive has more entries than the memory allows: '${this.#shown}': use format=tar`;
+      throw new EnvdError('resource_exhausted', message);
+    }
+    this.#taken += bytes;
   }
 
   /** @param path ends with a slash, unless it is empty */
@@ -129,20 +173,15 @@ class ZipTree implements Disposable {
     if (!reader) return;
     await using _ = reader;
     yield this.#member(entry, path);
-    if (entry.device !== device && (await this.#tree.isPseudo(reader))) return;
+    if (await this.#isLeftOut(reader, entry, device)) return;
     if (depth === MAX_DEPTH) return this.#fail(path, `directory is more than ${MAX_DEPTH} levels deep`);
     yield* this.#directory(reader, path, entry.device, depth + 1);
   }
 
-  /** Counts a member. Throws `resource_exhausted` when there are too many. */
+  /** Counts a member. Throws `resource_exhausted` if entries were added meanwhile for which there is no memory. */
   #member({ mode, seconds, nanoseconds }: FullEntry, path: BytePath): Omit<ZipMember, 'input'> {
-    const bytes = ENTRY_BYTES + path.length;
-    this.#entries += 1;
-    if (this.#entries > MAX_ENTRIES || !this.#memory.take(bytes)) {
-      const message = `zip archive is incomplete: more entries than fit into one: '${this.#shown}': use format=tar`;
-      throw new EnvdError('resource_exhausted', message);
-    }
-    this.#kept += bytes;
+    this.#kept += ENTRY_BYTES + path.length;
+    if (this.#kept > this.#taken) this.#take(this.#kept - this.#taken);
     const modifiedMs = seconds * 1000 + Math.trunc(nanoseconds / 1e6);
     const lastModified = new Date(Math.min(Math.max(modifiedMs, FIRST_MS), LAST_MS));
     return { name: pathBuffer(path), lastModified, mode: mode & 0o777 };
@@ -155,6 +194,16 @@ class ZipTree implements Disposable {
 
   #fail(path: BytePath, problem: string): void {
     this.#tree.fail(`/${path}`, problem);
+  }
+}
+
+/** Returns null if a system call has failed. */
+async function unlessFailed<T>(step: Promise<T>): Promise<T | null> {
+  try {
+    return await step;
+  } catch (error) {
+    if (!isSystemError(error)) throw error;
+    return null;
   }
 }
 

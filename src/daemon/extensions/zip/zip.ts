@@ -1,96 +1,51 @@
 import { basename } from 'node:path';
-import { pipeline } from 'node:stream';
-import zlib from 'node:zlib';
-import type { FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from 'fastify';
+import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Extension } from '../../http/extension.ts';
-import { FORMATS } from '../../http/json/queries.ts';
-import { breakOff } from '../../http/rest/files/archive-response.ts';
-import { sendStream } from '../../http/rest/files/body-writer.ts';
-import { dispositionOf, requireCoding } from '../../http/rest/files/content-headers.ts';
-import { GZIP } from '../../http/rest/files/download-response.ts';
-import { fileQueryOf } from '../../http/rest/files.ts';
-import type { EntrySource } from '../../services/files/entries/entry.ts';
-import { FileServices, type FileSettings } from '../../services/files/file-services.ts';
-import { ArchivePlaces } from '../../services/files/tar/archive-places.ts';
-import type { Guest } from '../../services/guest/guest.ts';
-import { ZIP_DOWNLOAD_QUERY } from './zip-query.ts';
+import { breakOff, sendArchive } from '../../http/rest/files/archive-response.ts';
+import type { ArchivedDirectory, ArchiveFormat } from '../../http/rest/files/archives.ts';
+import { dispositionOf } from '../../http/rest/files/content-headers.ts';
+import type { Lanes } from '../../linux/lanes/lanes.ts';
+import { ArchivePlaces } from '../../services/files/archive-places.ts';
 import { membersBelow, ZipMemory } from './zip-tree.ts';
 
 /** Smaller pieces are joined to this size, in bytes, because each write waits for the kernel. */
 const JOINED_BYTES = 64 * 1024;
-/** The coding of the response is chosen for this type, because members are stored without compression. */
-const COMPRESSIBLE = 'application/octet-stream';
-
-export interface ZipDependencies extends Pick<FileSettings, 'gate' | 'uploads'> {
-  readonly guest: Guest;
-  readonly entries: EntrySource;
-}
 
 /** Adds `GET /files?format=zip`, which sends a directory to programs that do not read tar archives. */
-export function createZip({ guest, entries, gate, uploads }: ZipDependencies): Extension {
-  const archives = new ZipArchives(entries, new FileServices(guest, { ...entries, gate, uploads }));
-  return {
-    addRoutes(app: FastifyInstance) {
-      app.addHook('onRoute', (route) => {
-        if (route.url === '/files' && methodsOf(route).includes('GET')) archives.addTo(route);
-      });
-    },
-  };
+export function createZip(lanes: Lanes): Extension {
+  return { archives: { formats: [new ZipFormat(lanes)] } };
 }
 
-function methodsOf({ method }: RouteOptions): string[] {
-  return [method].flat();
-}
-
-class ZipArchives {
-  readonly #entries: EntrySource;
-  readonly #files: FileServices;
+class ZipFormat implements ArchiveFormat {
+  readonly name = 'zip';
+  readonly #lanes: Lanes;
   readonly #places = new ArchivePlaces();
   readonly #memory = new ZipMemory();
 
-  constructor(entries: EntrySource, files: FileServices) {
-    this.#entries = entries;
-    this.#files = files;
+  constructor(lanes: Lanes) {
+    this.#lanes = lanes;
   }
 
-  /** Serves the requests for this format, refuses unknown ones, and leaves the others to the route. */
-  addTo(route: RouteOptions): void {
-    const { handler } = route;
-    const send = (request: FastifyRequest, reply: FastifyReply) => this.#send(request, reply);
-    route.handler = function (request, reply) {
-      const { format } = request.query as Readonly<Record<string, unknown>>;
-      const isOthers = !format || FORMATS.some((known) => known === format);
-      return isOthers ? handler.call(this, request, reply) : send(request, reply);
-    };
-  }
-
-  async #send(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> {
-    const caller = fileQueryOf(request);
-    const path = this.#files.resolve(this.#files.admit(caller, 'read-archive'), caller.path);
-    request.call.subject = { path };
-    ZIP_DOWNLOAD_QUERY.read(request.query, '');
-    const coding = requireCoding(request.headers['accept-encoding'], COMPRESSIBLE);
-    const name = `${basename(caller.path) || 'root'}.zip`;
-    reply.headers({
-      'content-type': 'application/zip',
-      'content-disposition': dispositionOf(name).replace(/^inline/, 'attachment'),
-      vary: 'Accept-Encoding',
-      ...(coding === 'gzip' && { 'content-encoding': coding }),
+  /** The members are stored without compression, because the coding of the response compresses them. */
+  send(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    { path, target }: ArchivedDirectory,
+  ): Promise<FastifyReply> {
+    const name = `${basename(path) || 'root'}.zip`;
+    return sendArchive(request, reply, {
+      headers: {
+        'content-type': 'application/zip',
+        'content-disposition': dispositionOf(name).replace(/^inline/, 'attachment'),
+      },
+      isGzip: false,
+      archive: this.#places.sending(this.#chunks(target), (reason) => breakOff(reply, reason)),
     });
-    const chunks = this.#places.sending(this.#chunks(path), (reason) => breakOff(reply, reason));
-    if (request.method === 'HEAD') {
-      // The first chunk is read, so that the status is the same as for a GET.
-      await chunks.next();
-      await chunks.return(undefined);
-      return reply.send();
-    }
-    // The members are stored without compression, because the coding of the response compresses them.
-    return sendStream(reply, coding === 'gzip' ? pipeline(chunks, zlib.createGzip(GZIP), () => {}) : chunks);
   }
 
   async *#chunks(path: string): AsyncGenerator<Buffer> {
     const { makeZip } = await import('client-zip');
-    const reader = makeZip(membersBelow(path, this.#memory, this.#entries.lanes)).getReader();
+    const reader = makeZip(membersBelow(path, this.#memory, this.#lanes)).getReader();
     let pieces: Uint8Array[] = [];
     let length = 0;
     try {

@@ -21,7 +21,7 @@ import { FREEZE_MODES } from '../../services/pause/freezer.ts';
 export const HEALTH_QUERY = object({ verbose: presence });
 
 /** The parameters of downloads and uploads. */
-export const FILE_PARAMETERS = {
+const FILE_PARAMETERS = {
   path: parameter,
   username: parameter,
   signature: parameter,
@@ -31,14 +31,13 @@ export const FILE_PARAMETERS = {
 /** These parameters authorize a caller, so they are read before all others. */
 export const CALLER_QUERY = object(FILE_PARAMETERS);
 
-/** A directory is downloaded as an archive in one of these formats. */
-export const FORMATS = ['tar', 'tar.gz'] as const;
-export type ArchiveFormat = (typeof FORMATS)[number];
-
 /** Whether the client asks for an archive must be known before the caller is authorized and other parameters are checked. */
 export const ARCHIVE_QUERY = object({ format: presence });
 
-export const DOWNLOAD_QUERY = object({ ...FILE_PARAMETERS, format: choice(FORMATS, null) });
+/** The query of downloads. `formats` are those of archives, which extensions add. */
+export function downloadQuery<T extends string>(formats: readonly T[]) {
+  return object({ ...FILE_PARAMETERS, format: choice(formats, null) });
+}
 
 /** Permission bits as chmod(1) reads them, without set-id bits; null when absent or empty. */
 const permissionBits: Shape<number | null> = {

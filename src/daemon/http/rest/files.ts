@@ -10,16 +10,15 @@ import {
   ARCHIVE_QUERY,
   CALLER_QUERY,
   COMPOSE_REQUEST,
-  DOWNLOAD_QUERY,
+  downloadQuery,
   UPLOAD_QUERY,
 } from '../json/queries.ts';
-import { breakOff, sendArchive } from './files/archive-response.ts';
-import { isArchive, receiveArchive } from './files/archive-upload.ts';
-import { announcedDigests } from './files/digests.ts';
+import type { ArchiveFormat, ArchiveUpload } from './files/archives.ts';
+import type { ContentDigests } from './files/content-digests.ts';
 import type { DownloadLimits } from './files/download-limits.ts';
 import { sendDownload } from './files/download-response.ts';
 import { changeOf } from './files/upload-change.ts';
-import { isUpload, metadataOf, unsupportedType, uploadedParts } from './files/upload-parts.ts';
+import { isUpload, mediaTypeOf, metadataOf, unsupportedType, uploadedParts } from './files/upload-parts.ts';
 
 const COMPOSE_LIMITS = { bytes: 1024 * 1024, large: null, containers: 16 };
 
@@ -28,14 +27,32 @@ const UPLOAD_BYTES = 256 * 1024;
 /** All uploads together may keep so many bytes more. An upload that finds room writes larger batches. */
 const ROOM_BYTES = 32 * 1024 * 1024;
 
+/** What extensions add to downloads and uploads. */
+export interface FileExtensions {
+  readonly formats: readonly ArchiveFormat[];
+  readonly uploads: readonly ArchiveUpload[];
+  readonly digests: ContentDigests | null;
+}
+
 /** Registers download and upload of files, and `/files/compose`, which concatenates files. */
-export function fileRoutes(app: FastifyInstance, files: FileServices, downloads: DownloadLimits): void {
-  uploadRoute(app, files);
-  downloadRoute(app, files, downloads);
+export function fileRoutes(
+  app: FastifyInstance,
+  files: FileServices,
+  downloads: DownloadLimits,
+  extensions: FileExtensions,
+): void {
+  uploadRoute(app, files, extensions);
+  downloadRoute(app, files, downloads, extensions);
   composeRoute(app, files);
 }
 
-function downloadRoute(app: FastifyInstance, files: FileServices, limits: DownloadLimits): void {
+function downloadRoute(
+  app: FastifyInstance,
+  files: FileServices,
+  limits: DownloadLimits,
+  { formats, digests }: FileExtensions,
+): void {
+  const DOWNLOAD_QUERY = downloadQuery(formats.map(({ name }) => name));
   app.route({
     method: ['GET', 'HEAD'],
     url: '/files',
@@ -45,21 +62,21 @@ function downloadRoute(app: FastifyInstance, files: FileServices, limits: Downlo
       const path = files.resolve(files.admit(caller, operation), caller.path);
       request.call.subject = { path };
       const { format } = DOWNLOAD_QUERY.read(request.query, '');
-      if (format !== null) {
-        const chunks = files.pack(path, (reason) => breakOff(reply, reason));
-        return sendArchive(request, reply, { format, path: caller.path, chunks });
-      }
-      return sendDownload(request, reply, await files.download(path), limits);
+      const archive = formats.find(({ name }) => name === format);
+      if (archive) return archive.send(request, reply, { path: caller.path, target: path });
+      return sendDownload(request, reply, await files.download(path), limits, digests);
     },
   });
 }
 
-function uploadRoute(app: FastifyInstance, files: FileServices): void {
+function uploadRoute(app: FastifyInstance, files: FileServices, { uploads, digests }: FileExtensions): void {
+  const archiveOf = (request: FastifyRequest) =>
+    uploads.find(({ types }) => types.includes(mediaTypeOf(request)));
   const room = new Allowance(ROOM_BYTES);
   const admit = (request: FastifyRequest, reply: FastifyReply) => {
     try {
       const caller = fileQueryOf(request);
-      const user = files.admit(caller, isArchive(request) ? 'write-archive' : 'write');
+      const user = files.admit(caller, archiveOf(request) ? 'write-archive' : 'write');
       const query = UPLOAD_QUERY.read(request.query, '');
       const change = changeOf(request.headers, query);
       return { path: caller.path, user, durable: query.durable, change };
@@ -73,7 +90,7 @@ function uploadRoute(app: FastifyInstance, files: FileServices): void {
     url: '/files',
     // This comes before Fastify's own check, which refuses malformed content types with errors of another shape.
     onRequest: async (request, reply) => {
-      if (isUpload(request) || isArchive(request)) return;
+      if (isUpload(request) || archiveOf(request)) return;
       admit(request, reply);
       throw unsupportedType(request);
     },
@@ -84,18 +101,17 @@ function uploadRoute(app: FastifyInstance, files: FileServices): void {
       if (path !== '') request.call.subject = { path: target };
       const signal = request.call.transfer(UPLOAD_BYTES);
       request.call.askForBody();
-      if (isArchive(request))
-        return await receiveArchive(reply, path, change, (source) =>
-          files.unpack(target, user, source, signal),
-        );
+      const check = digests?.check(request.headers) ?? null;
+      const archive = archiveOf(request);
+      if (archive) return await archive.receive(reply, { path, target, user, change, check, signal });
       const options = {
         metadata: metadataOf(request.raw),
         durable,
         change,
-        verified: announcedDigests(request.headers).length > 0,
+        verified: check !== null,
         signal,
       };
-      return await files.upload(user, uploadedParts(request, path, room), options);
+      return await files.upload(user, uploadedParts(request, path, room, check), options);
     },
   });
 }
@@ -119,7 +135,7 @@ function requireDecodable(url: string): void {
 }
 
 /** Returns the file that a request names, and what authorizes its caller. */
-export function fileQueryOf(request: FastifyRequest): FileQuery {
+function fileQueryOf(request: FastifyRequest): FileQuery {
   requireDecodable(request.raw.url ?? '');
   const query = CALLER_QUERY.read(request.query, '');
   const { path = '', username = '', signature, signature_expiration: expiration } = query;

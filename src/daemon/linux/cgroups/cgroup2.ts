@@ -1,5 +1,6 @@
 import {
   accessSync,
+  chmodSync,
   closeSync,
   constants,
   existsSync,
@@ -18,6 +19,8 @@ import { SIGKILL, signalProcess } from '../system/signals.ts';
 
 /** The type of the file system, `CGROUP2_SUPER_MAGIC`. Source: statfs(2). */
 const CGROUP2_MAGIC = 0x63677270;
+/** Whoever can list a directory can keep its lock, for which starts and removals wait: see docs/decisions/007-lanes.md. */
+const MODE = 0o711;
 
 /** Returns whether `error` means that the cgroup was removed: before its file was opened (ENOENT) or after that (ENODEV). */
 export function hasVanished(error: unknown): boolean {
@@ -41,15 +44,16 @@ export class Cgroup {
   }
 
   /**
-   * Creates the cgroup and its missing parents, unless it exists and can be written. Throws `failed_precondition` outside of
+   * Creates the cgroup and its missing parents, unless it exists and can be written. Others cannot list it. Throws `failed_precondition` outside of
    * cgroup v2, and the errors of mkdir(2) and access(2).
    */
   static create(path: string): Cgroup {
     if (!isOnCgroup2(path))
       throw new EnvdError('failed_precondition', `not a cgroup v2 directory: '${path}'`);
     makeDirectory(path);
-    // Another user may have made it.
+    // Another user or an earlier daemon may have made it.
     accessSync(path, constants.W_OK);
+    chmodSync(path, MODE);
     return new Cgroup(path);
   }
 
@@ -251,7 +255,7 @@ function words(text: string): string[] {
 /** Creates a directory and its missing parents. Node's recursive mkdir would report ENOENT on a read-only file system. */
 function makeDirectory(path: string): void {
   try {
-    mkdirSync(path);
+    mkdirSync(path, MODE);
   } catch (error) {
     if (isSystemError(error, 'EEXIST')) return;
     if (!isSystemError(error, 'ENOENT') || dirname(path) === path) throw error;

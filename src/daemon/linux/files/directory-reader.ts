@@ -5,12 +5,6 @@ import { type Attribute, decodeAttributes, HEAD } from './entries.ts';
 import type { OpenFile } from './open-file.ts';
 import { splitTime } from './times.ts';
 
-/** Describes a range of a file, in bytes. */
-export interface DataRange {
-  readonly start: number;
-  readonly length: number;
-}
-
 /** Holds the status of a file. Source: inode(7). */
 export interface FileStatus {
   /** This is `st_mode`. It is 0, like all other numbers, when stat failed. */
@@ -38,8 +32,6 @@ export interface FullEntry extends FileStatus {
   readonly attributes: readonly Attribute[];
   /** This is the content of a regular file if it is small, or else null. */
   readonly content: Buffer | null;
-  /** These ranges of a large file with holes hold data. Null means that the file is small or has no holes. */
-  readonly map: readonly DataRange[] | null;
 }
 
 const DIRECTORY = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
@@ -118,7 +110,6 @@ function decode(records: Buffer, at: number): FullEntry {
   const last = pairs.at(-1);
   // An attribute's name has a dot. So a last pair without one tells about the content.
   const content = last?.name === 'content' ? last.value : null;
-  const map = last?.name === 'map' ? rangesOf(last.value) : null;
   return {
     name: records.toString('latin1', at + HEAD, nameEnd),
     mode: records.readUInt32LE(at + 4),
@@ -132,17 +123,9 @@ function decode(records: Buffer, at: number): FullEntry {
     nodeDevice: records.readBigUInt64LE(at + 64),
     links: records.readUInt32LE(at + 72),
     link: records.toString('latin1', nameEnd, linkEnd),
-    attributes: content || map ? pairs.slice(0, -1) : pairs,
+    attributes: content ? pairs.slice(0, -1) : pairs,
     content,
-    map,
   };
 }
 
 const NO_PAIRS: readonly Attribute[] = [];
-
-function rangesOf(map: Buffer): DataRange[] {
-  return Array.from({ length: map.length / 16 }, (_, index) => ({
-    start: Number(map.readBigInt64LE(index * 16)),
-    length: Number(map.readBigInt64LE(index * 16 + 8)),
-  }));
-}

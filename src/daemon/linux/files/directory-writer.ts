@@ -11,15 +11,6 @@ import type { OpenFile } from './open-file.ts';
 import type { Owner } from './place.ts';
 import { writeTimes } from './times.ts';
 
-/** Describes a file whose content is in memory. */
-export interface SmallFile extends Owner {
-  readonly name: BytePath;
-  readonly content: Buffer;
-  readonly mode: number;
-  readonly seconds: number;
-  readonly nanoseconds: number;
-}
-
 /** open(2) fails like this where O_TMPFILE is not supported. EISDIR means that it was taken for a plain open. */
 const NO_TMPFILE = ['ENOTSUP', 'EOPNOTSUPP', 'EISDIR', 'EINVAL'];
 
@@ -61,16 +52,6 @@ export class DirectoryWriter implements AsyncDisposable {
       const flags = constants.O_RDWR | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
       return new NewFile(this, await this.#open(temporary, flags), temporary);
     }
-  }
-
-  /**
-   * Stores new files in one job. Each has no name until it is complete. Returns how many were stored. If there is a
-   * next file, it must be stored in another way.
-   */
-  async storeFiles(files: readonly SmallFile[]): Promise<number> {
-    if (this.#owner !== null) return 0;
-    const items = Buffer.concat(files.flatMap(itemOf));
-    return this.#run(() => native.storeFiles(this.#file.fd, items));
   }
 
   /** Gives this name and an owner to an open file, which has no name or only other names. */
@@ -227,22 +208,6 @@ export class NewFile implements AsyncDisposable {
     await this.file.close();
     if (this.#temporary !== null) await this.#directory.unlink(this.#temporary).catch(() => {});
   }
-}
-
-/** A record has this many bytes before the name. The layout is in `native/index.d.ts`. */
-const ITEM = 32;
-
-function itemOf({ name, content, mode, uid, gid, seconds, nanoseconds }: SmallFile): Buffer[] {
-  const head = Buffer.alloc(ITEM + name.length + 1);
-  head.writeBigInt64LE(BigInt(seconds), 0);
-  head.writeUInt32LE(nanoseconds, 8);
-  head.writeUInt32LE(mode, 12);
-  head.writeUInt32LE(uid, 16);
-  head.writeUInt32LE(gid, 20);
-  head.writeUInt32LE(name.length + 1, 24);
-  head.writeUInt32LE(content.length, 28);
-  head.write(name, ITEM, 'latin1');
-  return [head, content];
 }
 
 /** Gives a symbolic link of ours an owner. The directory's owner may have exchanged the link, so it is checked first. */

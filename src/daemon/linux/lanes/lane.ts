@@ -20,6 +20,12 @@ export const QUICK: Lane = { mounts: [], keys: [], patience: 'endless' };
 const LOCKING: Lane = { mounts: [], keys: ['locks'], patience: 'endless' };
 
 /**
+ * Jobs that read procfs run here. A process can delay a read of its memory for any time, by a page that a FUSE server must
+ * provide, and everybody can keep a directory of procfs locked.
+ */
+export const PROCFS: Lane = { mounts: [], keys: ['processes'], patience: 'short' };
+
+/**
  * Returns the lane for jobs that look up or create the last name of an absolute path. They wait for the lock of its
  * directory. Any process that may read the directory can hold that lock for as long as it likes: getdents64(2) holds it
  * while it writes to memory that a FUSE server must fill.

@@ -1,5 +1,4 @@
-import { opendirSync, readdirSync, readFileSync, readlinkSync } from 'node:fs';
-import { setImmediate as nextTurn } from 'node:timers/promises';
+import { opendir, readdir, readFile, readlink } from 'node:fs/promises';
 import { isSystemError } from '../../../base/errors.ts';
 
 /** A process that has a socket open. */
@@ -9,50 +8,51 @@ export interface SocketHolder {
   readonly command: string;
 }
 
-/** Descriptors that are looked at in one turn of the event loop; each takes some 3 µs. */
-const TURN = 256;
+/** Descriptors that are listed with one system call. */
+const LISTED = 256;
 /** Of one process, and of all: a process may have a million. */
 const MOST_OF_ONE = 4096;
 const MOST_LOOKS = 64 * 1024;
 
-/** Returns the process with the lowest pid that has each of the sockets, by inode. Source: proc_pid_fd(5), proc_pid_comm(5). */
+/**
+ * Returns the process with the lowest pid that has each of the sockets, by inode. It uses one thread of the pool at a time, and
+ * may never end, because a process can keep a directory of procfs locked. Source: proc_pid_fd(5), proc_pid_comm(5).
+ */
 export async function holdersOf(
   inodes: ReadonlySet<number>,
   proc = '/proc',
 ): Promise<Map<number, SocketHolder>> {
   const found = new Map<number, SocketHolder>();
   if (inodes.size === 0) return found;
-  const pids = readdirSync(proc).map(Number).filter(Boolean);
+  const pids = (await readdir(proc)).map(Number).filter(Boolean);
   pids.sort((a, b) => a - b);
   let looks = 0;
   for (const pid of pids) {
-    for (const inode of socketsOf(`${proc}/${pid}/fd`)) {
+    for await (const inode of socketsOf(`${proc}/${pid}/fd`)) {
       if (inodes.has(inode) && !found.has(inode))
-        found.set(inode, { pid, command: nameIn(`${proc}/${pid}/comm`) });
+        found.set(inode, { pid, command: await nameIn(`${proc}/${pid}/comm`) });
       if (found.size === inodes.size || ++looks >= MOST_LOOKS) return found;
-      if (looks % TURN === 0) await nextTurn();
     }
   }
   return found;
 }
 
 /** The inodes of a process' sockets; 0 for other descriptors. Ends early when the process does. */
-function* socketsOf(path: string): Generator<number> {
+async function* socketsOf(path: string): AsyncGenerator<number> {
   try {
-    using directory = opendirSync(path, { bufferSize: TURN });
-    for (let count = 0; count < MOST_OF_ONE; count++) {
-      const entry = directory.readSync();
-      if (entry === null) return;
-      yield Number(/^socket:\[(\d+)\]$/.exec(readlinkSync(`${path}/${entry.name}`))?.[1] ?? 0);
+    let count = 0;
+    for await (const { name } of await opendir(path, { bufferSize: LISTED })) {
+      if (count++ >= MOST_OF_ONE) return;
+      yield Number(/^socket:\[(\d+)\]$/.exec(await readlink(`${path}/${name}`))?.[1] ?? 0);
     }
   } catch (error) {
     if (!isSystemError(error)) throw error;
   }
 }
 
-function nameIn(path: string): string {
+async function nameIn(path: string): Promise<string> {
   try {
-    return readFileSync(path, 'utf8').trimEnd();
+    return (await readFile(path, 'utf8')).trimEnd();
   } catch (error) {
     if (isSystemError(error)) return '';
     throw error;

@@ -1,7 +1,10 @@
 // This file replaces the program of this process. Sources: execve(2), proc_pid_fd(5).
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, readdirSync, readFileSync } from 'node:fs';
+import { readdir, readFile } from 'node:fs/promises';
 import process from 'node:process';
+import { setTimeout as delay } from 'node:timers/promises';
+import { within } from '../../../base/abort.ts';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { native } from '../system/native.ts';
 import { relationsOf } from '../system/signals.ts';
@@ -10,6 +13,9 @@ import { followProcess } from './spawn.ts';
 /** Holds a program and its arguments. */
 export type Command = readonly [file: string, ...args: string[]];
 
+const TASKS = '/proc/self/task';
+/** The threads are looked at so often, in milliseconds. */
+const STUCK_INTERVAL_MS = 50;
 /** An error quotes at most this many characters of a failed trial's output. */
 const MOST_TEXT = 1000;
 
@@ -49,6 +55,30 @@ function outcomeOf(child: ChildProcess): Promise<string | null> {
     else resolve(code === 0 ? null : `exit code ${code ?? signal}`);
   });
   return promise;
+}
+
+/**
+ * Tells whether a thread of this process waits in the kernel, where no signal ends it, for as long as `limitMs`: execve(2) would
+ * wait for it. Source: proc_pid_stat(5).
+ */
+export async function hasStuckThread(limitMs: number): Promise<boolean> {
+  const end = performance.now() + limitMs;
+  const threads = async () => {
+    let stuck = await readdir(TASKS);
+    for (;;) {
+      const states = await Promise.all(stuck.map(stateOf));
+      stuck = stuck.filter((_, at) => states[at] === 'D');
+      if (stuck.length === 0 || performance.now() > end) return stuck.length > 0;
+      await delay(STUCK_INTERVAL_MS);
+    }
+  };
+  // Even this may wait, because everybody can keep these directories locked.
+  return within(limitMs * 2, threads(), () => true);
+}
+
+async function stateOf(thread: string): Promise<string> {
+  const stat = await readFile(`${TASKS}/${thread}/stat`, 'utf8').catch(() => '');
+  return stat.charAt(stat.lastIndexOf(')') + 2);
 }
 
 /**

@@ -125,7 +125,7 @@ export const UNKNOWN_EXIT: ProcessExit = {
 /**
  * Waits for the end of a process that an earlier program has started, and reaps it if it is a child. The result owns
  * `pidfd`, which may be null only for a child. The exit of a process that is not a child is known on Linux 6.15 and
- * later.
+ * later. The exit of one that cannot be followed is unknown.
  */
 export function followProcess(pid: number, pidfd: number | null, isChild: boolean): Spawned {
   const exit = Promise.withResolvers<ProcessExit>();
@@ -136,7 +136,8 @@ export function followProcess(pid: number, pidfd: number | null, isChild: boolea
     );
     return { ...spawned, pidfd: followed };
   } catch (error) {
-    if (!isSystemError(error, 'ESRCH')) throw error;
+    if (!isSystemError(error)) throw error;
+    // It is gone, or there is no descriptor or memory to follow it: others must not suffer from that.
     exit.resolve(UNKNOWN_EXIT);
     return { ...spawned, pidfd: null, isChild: false };
   }
@@ -182,6 +183,9 @@ function describe(step: string, errno: number, launch: Launch): EnvdError {
     const text = `cannot start '${launch.file}': it did not run within ${launch.limitMs / 1000} s`;
     return new EnvdError('deadline_exceeded', `${text}: another process stopped it, or a file system hangs`);
   }
+  // The file is not at fault then, so its interpreter would mislead.
+  if (step === 'execve' && code === 'E2BIG')
+    return new EnvdError('invalid_argument', `cannot start '${launch.file}': ${reason}`);
   if (step === 'execve') {
     const isMissing = code === 'ENOENT';
     const hint = isMissing ? lineHint(launch.args[0] ?? '') : '';

@@ -11,7 +11,7 @@ import { type BytePath, displayPath, joinBytes, pathBuffer } from '../../linux/p
 import { MAX_DEPTH } from '../../linux/paths/paths.ts';
 import { native } from '../../linux/system/native.ts';
 import { copyLink, copyStatus, O_ENTRY } from './copy-status.ts';
-import { Links } from './tar/pack/links.ts';
+import { Links } from './links.ts';
 
 const { O_RDONLY, O_WRONLY, O_CREAT, O_EXCL, O_NONBLOCK, O_DIRECTORY } = constants;
 

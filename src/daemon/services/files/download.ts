@@ -1,4 +1,3 @@
-import { hash } from 'node:crypto';
 import { constants } from 'node:fs';
 import { basename } from 'node:path';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
@@ -7,10 +6,9 @@ import type { OpenFile } from '../../linux/files/open-file.ts';
 import { PathHandle } from '../../linux/files/place.ts';
 import type { Lanes } from '../../linux/lanes/lanes.ts';
 import { decodeName } from '../../linux/paths/names.ts';
-import { explain } from '../../linux/system/errno.ts';
+import { about, explain } from '../../linux/system/errno.ts';
 import { native } from '../../linux/system/native.ts';
 import { type ByteRange, readChunk, readPieces } from './content.ts';
-import { type DigestAlgorithm, digestOf } from './entries/digest.ts';
 import { type FileVersion, modifiedOf, tagOf, versionOf } from './entries/file-change.ts';
 
 /** A file of at most this many bytes is read completely and closed before the response begins. */
@@ -33,12 +31,12 @@ export class Download implements AsyncDisposable {
   readonly modified: Date | null;
   /** This is the strong validator (RFC 9110, section 8.8.1) without quotes. It is null when `modified` is. */
   readonly tag: string | null;
-  readonly #content: Buffer | OpenFile;
+  readonly content: Buffer | OpenFile;
 
   constructor(path: string, status: FileVersion, content: Buffer | OpenFile) {
     this.path = path;
     this.name = basename(path);
-    this.#content = content;
+    this.content = content;
     const known = status.size > 0 ? status.size : null;
     this.size = Buffer.isBuffer(content) ? content.length : known;
     const isVirtual = this.size !== status.size;
@@ -48,7 +46,7 @@ export class Download implements AsyncDisposable {
 
   /** Returns the pieces in order, which are literal bytes or ranges of the file. */
   read(pieces: readonly (Buffer | ByteRange)[]): Buffer | AsyncGenerator<Buffer> {
-    const content = this.#content;
+    const content = this.content;
     if (!Buffer.isBuffer(content)) return readPieces(this.path, content, pieces);
     const bytes = pieces.map((piece) =>
       Buffer.isBuffer(piece) ? piece : content.subarray(piece.start, piece.end ?? undefined),
@@ -57,9 +55,19 @@ export class Download implements AsyncDisposable {
     return only && bytes.length === 1 ? only : Buffer.concat(bytes);
   }
 
+  /** Returns the bytes from `start` to before `end`, or fewer, but at least one. Throws `aborted` if the file was truncated. */
+  async readPart(start: number, end: number): Promise<Buffer> {
+    const { content } = this;
+    if (Buffer.isBuffer(content)) return content.subarray(start, end);
+    const buffer = Buffer.allocUnsafeSlow(end - start);
+    const length = await about(this.path, () => content.read(buffer, buffer.length, start));
+    if (length === 0) throw new EnvdError('aborted', 'file was truncated while it was read');
+    return buffer.subarray(0, length);
+  }
+
   /** Returns the open file if `pieces` are one range of it with a known end, else null. The download still owns it. */
   rangeOf([only, ...others]: readonly (Buffer | ByteRange)[]): FileRange | null {
-    const file = this.#content;
+    const file = this.content;
     if (Buffer.isBuffer(file) || only === undefined || Buffer.isBuffer(only) || others.length > 0)
       return null;
     return only.end === null ? null : { file, start: only.start, end: only.end };
@@ -67,18 +75,11 @@ export class Download implements AsyncDisposable {
 
   /** Tells whether the whole content has been read already. */
   get isSmall(): boolean {
-    return Buffer.isBuffer(this.#content);
-  }
-
-  /** Digests the whole content. Returns null if the size is not known. Throws the reason of `signal` when it aborts. */
-  async digest(algorithm: DigestAlgorithm, signal: AbortSignal): Promise<Buffer | null> {
-    const content = this.#content;
-    if (Buffer.isBuffer(content)) return hash(algorithm, content, 'buffer');
-    return this.size === null ? null : digestOf(content, this.size, algorithm, signal);
+    return Buffer.isBuffer(this.content);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    if (!Buffer.isBuffer(this.#content)) await this.#content.close();
+    if (!Buffer.isBuffer(this.content)) await this.content.close();
   }
 }
 

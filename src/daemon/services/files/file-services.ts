@@ -9,14 +9,9 @@ import { type Download, openDownload } from './download.ts';
 import type { EntrySource } from './entries/entry.ts';
 import type { MetadataValues } from './entries/metadata.ts';
 import type { FileOperation, FileQuery } from './signature.ts';
-import { Archives } from './tar/archives.ts';
-import type { Unpacked } from './tar/unpack/unpack.ts';
 import { type ComposeRequest, composeFile } from './uploads/compose.ts';
 import { UploadResources } from './uploads/context.ts';
 import { type UploadContext, type UploadedFile, type UploadPart, upload } from './uploads/upload.ts';
-
-/** Says what was unpacked, and where. */
-export type UnpackedArchive = Unpacked & { readonly path: string };
 
 export type UploadOptions = Pick<UploadContext, 'durable' | 'verified' | 'signal' | 'change'> & {
   readonly metadata: MetadataValues;
@@ -34,14 +29,12 @@ export class FileServices {
   readonly #guest: Guest;
   readonly #settings: FileSettings;
   readonly #shared: UploadResources;
-  readonly #archives: Archives;
 
   constructor(guest: Guest, settings: FileSettings) {
     const { lanes, gate, uploads } = settings;
     this.#guest = guest;
     this.#settings = settings;
     this.#shared = new UploadResources(lanes, gate, uploads);
-    this.#archives = new Archives(lanes, gate);
   }
 
   /** Returns the user of a request. Throws `unauthenticated` if its token, signature or user is not valid. */
@@ -58,24 +51,6 @@ export class FileServices {
   /** Opens a download, of which the caller must dispose. See `openDownload`. */
   download(path: string): Promise<Download> {
     return openDownload(path, this.#settings.lanes);
-  }
-
-  /** Returns the directory and all below it as an archive; see `Archives.pack`. The caller owns the chunks. */
-  pack(path: string, drop: (reason: EnvdError) => void): AsyncGenerator<Buffer> {
-    return this.#archives.pack(path, drop);
-  }
-
-  /** Unpacks an archive in a directory; see `unpack`. */
-  async unpack(
-    path: string,
-    user: User,
-    source: AsyncIterable<Buffer>,
-    signal: AbortSignal,
-  ): Promise<UnpackedArchive> {
-    const { uploads } = this.#settings;
-    const unpacked = await this.#archives.unpack(path, user, counted(source, uploads), signal);
-    uploads.count += unpacked.files;
-    return { path, ...unpacked };
   }
 
   /** Receives and commits files; see `upload`. */
@@ -104,12 +79,5 @@ export class FileServices {
       const message = `error looking up user '${name || this.#guest.defaultUser}': ${messageOf(error)}`;
       throw new EnvdError(error.kind, message, { cause: error });
     }
-  }
-}
-
-async function* counted(pieces: AsyncIterable<Buffer>, uploads: Transfers): AsyncGenerator<Buffer> {
-  for await (const piece of pieces) {
-    uploads.bytes += piece.length;
-    yield piece;
   }
 }

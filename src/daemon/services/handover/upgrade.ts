@@ -4,7 +4,13 @@ import { EnvdError, isSystemError, messageOf } from '../../../base/errors.ts';
 import type { ExclusiveLock } from '../../../base/exclusion.ts';
 import { debug } from '../../../base/program/debug.ts';
 import { closeAll } from '../../linux/memory/message-queue.ts';
-import { type Command, forNextProgram, replaceProgram, tryProgram } from '../../linux/processes/program.ts';
+import {
+  type Command,
+  forNextProgram,
+  hasStuckThread,
+  replaceProgram,
+  tryProgram,
+} from '../../linux/processes/program.ts';
 import type { WriteGate } from '../pause/write-gate.ts';
 import type { ProcessTable } from '../process/table.ts';
 import { type Snapshot, writeState, writeVersion } from './state.ts';
@@ -15,6 +21,8 @@ const TRIAL_FLAG = '--try-upgrade';
 const MOST_STATE_BYTES = 256 * 1024 * 1024;
 /** How long starts that are under way may take, in milliseconds. Then the upgrade is given up. */
 const STARTS_MS = 15_000;
+/** How long a job of the thread pool may wait in the kernel, in milliseconds. */
+const JOBS_MS = 2000;
 /** How long clients of streams may take for the output that was read so far, in milliseconds. */
 const READERS_MS = 1000;
 /** How long responses may take, in milliseconds. Then their connections are closed. */
@@ -66,13 +74,14 @@ export class Upgrade {
   /**
    * Tries the next program: it must load everything and read the version of the state. Returns a function that replaces this
    * program and that must be called. Throws `failed_precondition` when the next program cannot take over, `unavailable` while
-   * another operation holds the lock, the file system is frozen or the daemon stops, and `resource_exhausted` when the state
+   * another operation holds the lock, the file system is frozen, a job of the thread pool hangs or the daemon stops, and `resource_exhausted` when the state
    * cannot be handed over.
    */
   async prepare(): Promise<() => void> {
     this.#assertPossible();
     const held = this.#daemon.lock.acquire('upgrade');
     try {
+      await this.#assertNoJobHangs();
       await this.#try();
       this.#assertPossible();
     } catch (error) {
@@ -101,6 +110,14 @@ export class Upgrade {
     } finally {
       closeSync(state);
     }
+  }
+
+  /** execve(2) would wait for its thread, with the listening socket open and nobody who serves it. */
+  async #assertNoJobHangs(): Promise<void> {
+    if (!(await hasStuckThread(JOBS_MS))) return;
+    const text =
+      'cannot upgrade: a call on a file or directory of the guest hangs, for whose end the kernel would wait';
+    throw new EnvdError('unavailable', text);
   }
 
   #assertPossible(): void {
@@ -134,6 +151,7 @@ export class Upgrade {
     }
     this.#logger.info('upgrading');
     await processes.settle(READERS_MS);
+    await this.#assertNoJobHangs();
     stopping.throwIfAborted();
     // The state is tried again now that it can hardly grow any more.
     this.#tryState();
@@ -151,7 +169,7 @@ export class Upgrade {
     shutdown.abort(new EnvdError('unavailable', 'the daemon is being replaced: connect again'));
     await app.leave(RESPONSES_MS);
     await gate
-      .whenIdle(CHANGES_MS)
+      .whenIdle(CHANGES_MS, 'upgrade')
       .catch((error) =>
         this.#logger.warn({ reason: messageOf(error) }, 'files are still being changed: upgrading anyway'),
       );

@@ -1,4 +1,4 @@
-import { mkdir } from 'node:fs/promises';
+import { chmod, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { SerialQueue } from '../../../base/exclusion.ts';
 import { readIfPresent, removeIfPresent, replaceTextFile } from '../../linux/files/text-file.ts';
@@ -38,7 +38,9 @@ export class Identity {
   }
 
   async #write(names: Readonly<Record<string, string | null>>): Promise<void> {
-    await mkdir(this.#directory, { recursive: true, mode: 0o755 });
+    // Programs read the files by name. Whoever can list a directory can keep it locked.
+    await mkdir(this.#directory, { recursive: true, mode: 0o711 });
+    await chmod(this.#directory, 0o711);
     for (const [name, value] of Object.entries(names)) {
       const path = join(this.#directory, name);
       if (value === null) await removeIfPresent(path);

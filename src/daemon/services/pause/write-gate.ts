@@ -80,12 +80,12 @@ export class WriteGate {
     this.#opened = null;
   }
 
-  /** Resolves when no change is inside. Throws `unavailable` after `limitMs` milliseconds. */
-  async whenIdle(limitMs: number): Promise<void> {
+  /** Resolves when no change is inside. Throws `unavailable`, with what cannot be done, after `limitMs` milliseconds. */
+  async whenIdle(limitMs: number, what = 'fsfreeze'): Promise<void> {
     if (this.#inside === 0) return;
     this.#idle ??= Promise.withResolvers();
     await within(limitMs, this.#idle.promise, () => {
-      throw new EnvdError('unavailable', 'cannot fsfreeze now: files are being changed, try again later');
+      throw new EnvdError('unavailable', `cannot ${what} now: files are being changed, try again later`);
     });
   }
 

@@ -3,6 +3,7 @@ import type { FoundEntry } from './open-entry.ts';
 import { patternOf } from './pattern.ts';
 import type { FindTask, SearchJob } from './protocol.ts';
 import type { ResultWriter } from './result-writer.ts';
+import { textOf } from './text.ts';
 import { TreeWalk } from './tree.ts';
 
 /** Writes the results of a job, then the end event. */
@@ -54,10 +55,10 @@ class Find {
   #textOf(entry: FoundEntry): string | null {
     try {
       const content = entry.read(this.#job.maxFileBytes);
-      const isText = content !== null && !content.includes(0);
-      if (isText) this.#searched += 1;
+      const text = content && textOf(content);
+      if (text) this.#searched += 1;
       else this.#skipped += 1;
-      return isText ? content.toString() : null;
+      return text?.text ?? null;
     } catch (error) {
       this.#walk.failed(error);
       return null;

@@ -21,8 +21,6 @@ export function* matchingLines(text: string, pattern: RegExp, context: number): 
   let counted = 0;
   for (let match = pattern.exec(text); match !== null; match = pattern.exec(text)) {
     const { index } = match;
-    // An empty match behind the last line break belongs to no line.
-    if (index === text.length && index > 0 && text[index - 1] === '\n') return;
     const start = index === 0 ? 0 : text.lastIndexOf('\n', index - 1) + 1;
     const end = endOf(text, index);
     for (let at = text.indexOf('\n', counted); at >= 0 && at < start; at = text.indexOf('\n', at + 1))

@@ -1,10 +1,10 @@
-import { isUtf8 } from 'node:buffer';
 import { createTwoFilesPatch } from 'diff';
 import { EnvdError } from '../../../../base/errors.ts';
 import type { FoundEntry } from './open-entry.ts';
 import { patternOf } from './pattern.ts';
 import type { ChangedContent, ReplaceTask, SearchJob } from './protocol.ts';
 import type { ResultWriter } from './result-writer.ts';
+import { type FileText, textOf } from './text.ts';
 import { TreeWalk } from './tree.ts';
 import { versionText } from './version.ts';
 
@@ -59,25 +59,26 @@ class Replacement {
   }
 
   #take(entry: FoundEntry): void {
-    const content = this.#contentOf(entry);
+    const content = this.#textOf(entry);
     if (content === null) return;
-    const text = content.toString();
+    const { mark, text } = content;
     let count = 0;
     for (const _ of text.matchAll(this.#pattern)) count += 1;
     if (count === 0) return;
     this.#count += count;
     const changed = text.replace(this.#pattern, this.#replacement);
-    if (changed !== text) this.#add(entry, count, text, changed);
+    if (changed !== text) this.#add(entry, count, mark + text, mark + changed);
   }
 
   /**
    * Returns the content if it is text in UTF-8, otherwise null, because other content would change when it is decoded and
    * encoded.
    */
-  #contentOf(entry: FoundEntry): Buffer | null {
+  #textOf(entry: FoundEntry): FileText | null {
     try {
       const content = entry.read(this.#job.maxFileBytes);
-      if (content !== null && isUtf8(content) && !content.includes(0)) return content;
+      const text = content && textOf(content);
+      if (text?.isExact) return text;
       this.#skipped += 1;
     } catch (error) {
       this.#walk.failed(error);

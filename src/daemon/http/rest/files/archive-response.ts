@@ -1,16 +1,8 @@
-import { basename } from 'node:path';
 import { pipeline } from 'node:stream';
 import zlib from 'node:zlib';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import type { ArchiveFormat } from '../../json/queries.ts';
 import { sendStream } from './body-writer.ts';
-import { dispositionOf, requireCoding } from './content-headers.ts';
-import { GZIP } from './download-response.ts';
-
-const TYPES: Readonly<Record<ArchiveFormat, string>> = {
-  tar: 'application/x-tar',
-  'tar.gz': 'application/gzip',
-};
+import { codeStream, GZIP } from './compression.ts';
 
 /** Breaks the connection of a client that does not read its download. */
 export function breakOff(reply: FastifyReply, reason: Error): void {
@@ -18,26 +10,28 @@ export function breakOff(reply: FastifyReply, reason: Error): void {
   reply.raw.destroy();
 }
 
+export interface SentArchive {
+  readonly headers: Readonly<Record<string, string>>;
+  /** Whether the archive itself is to be compressed by gzip. */
+  readonly isGzip: boolean;
+  readonly archive: AsyncGenerator<Buffer>;
+}
+
 /** Sends a directory as an archive. Breaks the connection when the directory cannot be read completely. */
 export async function sendArchive(
   request: FastifyRequest,
   reply: FastifyReply,
-  { format, path, chunks }: { format: ArchiveFormat; path: string; chunks: AsyncGenerator<Buffer> },
+  { headers, isGzip, archive }: SentArchive,
 ): Promise<FastifyReply> {
-  const type = TYPES[format];
-  const coding = format === 'tar' ? requireCoding(request.headers['accept-encoding'], type) : 'identity';
-  reply.headers({
-    'content-type': type,
-    'content-disposition': dispositionOf(`${basename(path) || 'root'}.${format}`),
-    vary: 'Accept-Encoding',
-    ...(coding === 'gzip' && { 'content-encoding': coding }),
-  });
-  const isCompressed = coding === 'gzip' || format === 'tar.gz';
+  const { coding, chunks } = await codeStream(
+    isGzip ? 'identity' : request.headers['accept-encoding'],
+    archive,
+  );
+  const isCoded = coding === 'gzip';
+  reply.headers({ ...headers, vary: 'Accept-Encoding', ...(isCoded && { 'content-encoding': coding }) });
   if (request.method === 'HEAD') {
-    // Reading the first chunk gives a HEAD the same status as a GET.
-    await chunks.next();
-    await chunks.return(undefined);
+    await archive.return(undefined);
     return reply.send();
   }
-  return sendStream(reply, isCompressed ? pipeline(chunks, zlib.createGzip(GZIP), () => {}) : chunks);
+  return sendStream(reply, isCoded || isGzip ? pipeline(chunks, zlib.createGzip(GZIP), () => {}) : chunks);
 }

@@ -2,24 +2,23 @@ import type { IncomingMessage } from 'node:http';
 import type { Readable, Transform } from 'node:stream';
 import { createGunzip } from 'node:zlib';
 import { EnvdError, HttpError, messageOf } from '../../../../base/errors.ts';
-import { announcedDigests, DigestCheck } from './digests.ts';
+import type { BodyCheck } from './content-digests.ts';
 
 const CHUNK = 64 * 1024;
 
-/** The decoded body of a request. The constructor throws `invalid_argument` for an unsupported coding and malformed digests. */
+/** The decoded body of a request. The constructor throws `invalid_argument` for an unsupported coding. */
 export class RequestBody {
   readonly stream: Readable;
   readonly #request: IncomingMessage;
-  readonly #check: DigestCheck | null;
+  readonly #check: BodyCheck | null;
   readonly #isCoded: boolean;
 
   /** `isCompressed` says that the content itself is a gzip file, which is decoded like a content coding. */
-  constructor(request: IncomingMessage, isCompressed = false) {
-    const digests = announcedDigests(request.headers);
+  constructor(request: IncomingMessage, check: BodyCheck | null, isCompressed = false) {
     this.#isCoded = isGzip(request.headers['content-encoding']) || isCompressed;
     this.#request = request;
     // The check comes before the decoding, because digests are of the coded content.
-    this.#check = digests.length > 0 ? through(request, request, new DigestCheck(digests)) : null;
+    this.#check = check && through(request, request, check);
     const sent = this.#check ?? request;
     this.stream = this.#isCoded ? through(request, sent, createGunzip({ chunkSize: CHUNK })) : sent;
   }

@@ -18,22 +18,17 @@ export function dispositionOf(name: string): string {
 
 export type Coding = 'identity' | 'gzip';
 
-/** These types are compressed already: media, archives and fonts. */
-const COMPRESSED =
-  /^(audio|video|font)\/|^image\/(?!svg|bmp|x-ms-bmp|tiff)|^application\/(gzip|zip|zstd|x-(7z|xz|bzip|gzip|rar|zip)|vnd\.(rar|openxml|oasis)|java-archive|epub)/;
-
 /**
- * Returns the coding that the client prefers, or the first of several equal ones; null when it accepts none. A compressed type is
- * coded only if the client prefers gzip to identity. Source: RFC 9110, section 12.5.3.
+ * Returns the coding that the client prefers, or the first of several equal ones; null when it accepts none. Source: RFC 9110,
+ * section 12.5.3.
  */
-export function chooseCoding(acceptEncoding: string | undefined, contentType: string): Coding | null {
-  const preferred: Coding[] = COMPRESSED.test(contentType) ? ['identity', 'gzip'] : [];
-  return accepted(acceptEncoding, preferred)[0] ?? null;
+export function chooseCoding(acceptEncoding: string | undefined): Coding | null {
+  return accepted(acceptEncoding)[0] ?? null;
 }
 
 /** Returns what `chooseCoding` returns, but throws `not_acceptable` when the client accepts no coding. */
-export function requireCoding(acceptEncoding: string | undefined, contentType: string): Coding {
-  const coding = chooseCoding(acceptEncoding, contentType);
+export function requireCoding(acceptEncoding: string | undefined): Coding {
+  const coding = chooseCoding(acceptEncoding);
   if (coding !== null) return coding;
   const message = `no acceptable content coding: '${acceptEncoding}' excludes identity and gzip`;
   throw new EnvdError('not_acceptable', message);
@@ -41,11 +36,11 @@ export function requireCoding(acceptEncoding: string | undefined, contentType: s
 
 /** Returns whether the client accepts the identity coding. */
 export function acceptsIdentity(acceptEncoding: string | undefined): boolean {
-  return accepted(acceptEncoding, []).includes('identity');
+  return accepted(acceptEncoding).includes('identity');
 }
 
-/** Returns the accepted codings, best first. `preferred` orders those of equal quality. */
-function accepted(acceptEncoding: string | undefined, preferred: readonly Coding[]): Coding[] {
+/** Returns the accepted codings, best first. */
+function accepted(acceptEncoding: string | undefined): Coding[] {
   const negotiator = new Negotiator({ headers: { 'accept-encoding': acceptEncoding } });
-  return negotiator.encodings(['identity', 'gzip'], { preferred }) as Coding[];
+  return negotiator.encodings(['identity', 'gzip']) as Coding[];
 }

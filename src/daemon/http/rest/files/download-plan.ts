@@ -9,7 +9,6 @@ import {
   requireCoding,
   typeOf,
 } from './content-headers.ts';
-import { wantedDigest } from './digests.ts';
 import {
   assertPreconditions,
   isConditional,
@@ -43,18 +42,16 @@ export function planDownload(
   method: string,
   headers: IncomingHttpHeaders,
   file: DownloadFacts,
+  wantsDigest = false,
 ): DownloadPlan {
   const validators = validatorsOf(file.tag, file.modified);
-  const type = typeOf(file.name);
   if (isConditional(headers)) {
     assertPreconditions(headers, validators);
-    const cached = cacheableCodings(headers, type).find((coding) =>
-      isNotModified(headers, validators, coding),
-    );
+    const cached = cacheableCodings(headers).find((coding) => isNotModified(headers, validators, coding));
     if (cached)
       return { status: 304, headers: commonHeaders(validators, cached), pieces: [], coding: 'identity' };
   }
-  const coding = codingFor(headers, type);
+  const coding = codingFor(headers, wantsDigest);
   const common = commonHeaders(validators, coding);
   // RFC 9110 defines ranges for GET only. Here they are supported for the identity coding.
   const isForRanges = method === 'GET' && coding === 'identity' && mayHaveRanges(headers, validators);
@@ -66,20 +63,19 @@ export function planDownload(
 }
 
 /** Chooses the coding. Ranges, conditions and a wanted digest apply to the uncoded file, so they get the identity coding. */
-function codingFor(headers: IncomingHttpHeaders, contentType: string): Coding {
+function codingFor(headers: IncomingHttpHeaders, wantsDigest: boolean): Coding {
   const accept = headers['accept-encoding'];
-  const isAboutFile = headers.range !== undefined || isConditional(headers) || wantedDigest(headers) !== null;
+  const isAboutFile = headers.range !== undefined || isConditional(headers) || wantsDigest;
   if (isAboutFile && acceptsIdentity(accept)) return 'identity';
-  return requireCoding(accept, contentType);
+  return requireCoding(accept);
 }
 
 /**
  * Returns the codings of a cached copy that the client can use. When it requests ranges, gzip is not among them, because browsers
  * take the ranges from the copy.
  */
-function cacheableCodings(headers: IncomingHttpHeaders, contentType: string): readonly Coding[] {
-  const coded =
-    headers.range === undefined && chooseCoding(headers['accept-encoding'], contentType) === 'gzip';
+function cacheableCodings(headers: IncomingHttpHeaders): readonly Coding[] {
+  const coded = headers.range === undefined && chooseCoding(headers['accept-encoding']) === 'gzip';
   return coded ? ['identity', 'gzip'] : ['identity'];
 }
 

@@ -1,29 +1,18 @@
 import { pipeline, type Readable } from 'node:stream';
-import { promisify } from 'node:util';
 import zlib from 'node:zlib';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { EnvdError, HttpError } from '../../../../base/errors.ts';
-import type { OpenFile } from '../../../linux/files/open-file.ts';
+import { HttpError } from '../../../../base/errors.ts';
 import { SocketOutput } from '../../../linux/network/socket-output.ts';
-import { about } from '../../../linux/system/errno.ts';
 import { readPieces } from '../../../services/files/content.ts';
 import type { Download, FileRange } from '../../../services/files/download.ts';
-import type { DigestAlgorithm } from '../../../services/files/entries/digest.ts';
 import type { CallScope } from '../../admission/call-scope.ts';
 import { sendError } from '../../admission/errors.ts';
 import { sendBody, sendStream, sendWhole, writeAndFree } from './body-writer.ts';
+import { compressionPays, GZIP, gzip } from './compression.ts';
+import type { ContentDigests } from './content-digests.ts';
 import { acceptsIdentity } from './content-headers.ts';
-import { formatDigest, wantedDigest } from './digests.ts';
 import { type DownloadLimits, exhausted } from './download-limits.ts';
 import { type DownloadPlan, planDownload } from './download-plan.ts';
-
-/**
- * Level 1 is the fastest one, because better compression would be slower than a guest's network. It is written as a number,
- * because reading `zlib.constants` would load zlib at each start.
- */
-export const GZIP = { level: 1, chunkSize: 64 * 1024 };
-
-const gzip = promisify<Buffer, zlib.ZlibOptions, Buffer>(zlib.gzip);
 
 /** Sends the download, and closes it in any case. Throws `resource_exhausted` at the limits of all downloads. */
 export async function sendDownload(
@@ -31,9 +20,12 @@ export async function sendDownload(
   reply: FastifyReply,
   download: Download,
   limits: DownloadLimits,
+  digests: ContentDigests | null,
 ): Promise<FastifyReply> {
   await using _ = download;
-  const plan = await planWith(request, reply, download, limits);
+  const wantsDigest = digests?.isWanted(request.headers) ?? false;
+  const planned = await planWithin(request, reply, download, limits, wantsDigest);
+  const plan = digests ? await withDigest(request, planned, download, digests) : planned;
   const range = plan.coding === 'identity' ? download.rangeOf(plan.pieces) : null;
   if (plan.status === 416) {
     const error = new HttpError(416, 'none of the ranges lies in the file');
@@ -54,42 +46,42 @@ function begin(reply: FastifyReply, { status, headers }: DownloadPlan): FastifyR
   return reply.headers(headers).code(status);
 }
 
-async function planWith(
-  request: FastifyRequest,
-  reply: FastifyReply,
+/**
+ * Adds the digest that the client wants. A coded response has none, because coded bytes are unknown before they are sent. The digest is
+ * of the whole file, also with ranges. Source: RFC 9530, section 4.
+ */
+async function withDigest(
+  { headers, call }: FastifyRequest,
+  plan: DownloadPlan,
   download: Download,
-  limits: DownloadLimits,
+  digests: ContentDigests,
 ): Promise<DownloadPlan> {
-  const plan = planWithin(request, reply, download, limits);
-  const algorithm = digestAlgorithm(request, plan);
-  if (algorithm === null) return plan;
-  const digest = await download.digest(algorithm, request.call.transfer(0));
-  if (digest === null) return plan;
-  return { ...plan, headers: { ...plan.headers, 'repr-digest': formatDigest(algorithm, digest) } };
+  if (plan.coding !== 'identity' || plan.status >= 300) return plan;
+  const described = await digests.describe(headers, download, call.transfer(0));
+  return { ...plan, headers: { ...plan.headers, ...described } };
 }
 
-/** Plans the response. When too many bodies are being compressed, this one is not, if the client accepts that. */
-function planWithin(
+/**
+ * Plans the response. It is not compressed where that does not pay, or where too many bodies are being compressed, if the client
+ * accepts that.
+ */
+async function planWithin(
   { method, headers }: FastifyRequest,
   { raw: response }: FastifyReply,
   download: Download,
   limits: DownloadLimits,
-): DownloadPlan {
-  const plan = planDownload(method, headers, download);
+  wantsDigest: boolean,
+): Promise<DownloadPlan> {
+  const plan = planDownload(method, headers, download, wantsDigest);
+  const mayBePlain = acceptsIdentity(headers['accept-encoding']) && download.size !== null;
+  const plain = () =>
+    planDownload(method, { ...headers, 'accept-encoding': 'identity' }, download, wantsDigest);
+  if (plan.coding === 'gzip' && mayBePlain && !(await compressionPays(download, limits))) return plain();
   const isDirect = plan.coding === 'identity' && download.rangeOf(plan.pieces) !== null;
   if (method === 'HEAD' || plan.status >= 300 || download.isSmall || isDirect) return plan;
   if (limits.mayStream(response)) return plan;
-  if (plan.coding !== 'identity' && acceptsIdentity(headers['accept-encoding']) && download.size !== null)
-    return planDownload(method, { ...headers, 'accept-encoding': 'identity' }, download);
+  if (plan.coding !== 'identity' && mayBePlain) return plain();
   throw exhausted('all places for compressed bodies and several ranges are taken');
-}
-
-/**
- * Returns the algorithm that `Want-Repr-Digest` asks for; null when it asks for none, and when the response is coded, because coded
- * bytes are unknown before they are sent. The digest is of the whole file, also with ranges. Source: RFC 9530, section 4.
- */
-function digestAlgorithm(request: FastifyRequest, { status, coding }: DownloadPlan): DigestAlgorithm | null {
-  return coding === 'identity' && status < 300 ? wantedDigest(request.headers) : null;
 }
 
 async function compress(body: Buffer | AsyncIterable<Buffer>): Promise<Buffer | Readable> {
@@ -116,31 +108,24 @@ async function sendRange(
   plan: DownloadPlan,
   { download, range, limits }: Sent,
 ): Promise<FastifyReply> {
-  const { file, start, end } = range;
+  const { start, end } = range;
   const head = Math.min(FIRST_BYTES, end - start);
   const release = limits.take(head);
   try {
-    const first = await about(download.path, () => readFirst(file, start, head));
+    const first = await download.readPart(start, start + head);
     await sendBody(begin(reply, plan), async (write) => {
       await write(first);
       release();
-      const position = await sendFromFile(reply.request.call, { file, start: start + first.length, end });
+      const position = await sendFromFile(reply.request.call, { ...range, start: start + first.length });
       // Reading the rest also finds out if the file was truncated.
       if (position === end) return;
-      const rest = readPieces(download.path, file, [{ start: position, end }]);
+      const rest = readPieces(download.path, range.file, [{ start: position, end }]);
       for await (const piece of rest) await writeAndFree(write, piece);
     });
   } finally {
     release();
   }
   return reply;
-}
-
-async function readFirst(file: OpenFile, position: number, length: number): Promise<Buffer> {
-  const buffer = Buffer.allocUnsafeSlow(length);
-  const got = await file.read(buffer, length, position);
-  if (got === 0) throw new EnvdError('aborted', 'file was truncated while it was read');
-  return buffer.subarray(0, got);
 }
 
 /** Lets the kernel send a range. Returns the position of the first byte that was not sent. */

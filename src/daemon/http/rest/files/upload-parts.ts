@@ -7,6 +7,7 @@ import type { MetadataValues } from '../../../services/files/entries/metadata.ts
 import type { UploadPart } from '../../../services/files/uploads/upload.ts';
 import { ContentBatches } from './batches.ts';
 import { RequestBody } from './body.ts';
+import type { BodyCheck } from './content-digests.ts';
 import { type Part, partsOf } from './multipart.ts';
 
 const RAW = 'application/octet-stream';
@@ -38,14 +39,15 @@ export function mediaTypeOf({ headers }: FastifyRequest): string {
 
 /**
  * Yields the files in the body of a request, one after the other, and then discards the rest of the body. `path` comes from the query,
- * and is empty when absent; for `room` see `ContentBatches`. Throws after the last file when a digest does not match.
+ * and is empty when absent; for `room` see `ContentBatches`. Throws after the last file what `check` throws.
  */
 export async function* uploadedParts(
   request: FastifyRequest,
   path: string,
   room: Allowance,
+  check: BodyCheck | null,
 ): AsyncGenerator<UploadPart> {
-  const body = new RequestBody(request.raw);
+  const body = new RequestBody(request.raw, check);
   try {
     if (mediaTypeOf(request) === RAW) yield rawPart(body, path, room);
     else yield* formFiles(request, body, path, room);

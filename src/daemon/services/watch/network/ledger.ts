@@ -17,6 +17,8 @@ export class Ledger {
   readonly #root: BytePath;
   readonly #entries = new Map<BytePath, Known>();
   readonly #names = new Map<number, BytePath>();
+  /** The names in each directory, because a search of all entries for what is below one would take too long. */
+  readonly #inside = new Map<BytePath, Set<BytePath>>();
 
   constructor(root: BytePath) {
     this.#root = root;
@@ -43,17 +45,21 @@ export class Ledger {
     this.#delete(name);
     this.#entries.set(name, known);
     this.#names.set(known.inode, name);
+    this.#link(name);
   }
 
   /** Removes an entry and all below it; returns them with the rest of their names. */
   remove(name: BytePath): [BytePath, Known][] {
-    const prefix = `${name}/`;
     const removed: [BytePath, Known][] = [];
-    for (const [each, known] of this.#entries) {
-      if (each !== name && !each.startsWith(prefix)) continue;
-      removed.push([each.slice(name.length), known]);
+    const names = [name];
+    for (const each of names) {
+      const known = this.#entries.get(each);
+      if (known) removed.push([each.slice(name.length), known]);
+      for (const below of this.#inside.get(each) ?? []) names.push(below);
+      this.#inside.delete(each);
       this.#delete(each);
     }
+    this.#unlink(name);
     return removed;
   }
 
@@ -80,6 +86,7 @@ export class Ledger {
   async fill(recursive: boolean, limit: number): Promise<void> {
     this.#entries.clear();
     this.#names.clear();
+    this.#inside.clear();
     const directories: BytePath[] = [''];
     for (const directory of directories) {
       const path = pathBuffer(joinBytes(this.#root, directory));
@@ -94,12 +101,39 @@ export class Ledger {
     }
   }
 
+  /** Enters a name in its directory, and that one in its own, because events can be reported below an unknown directory. */
+  #link(name: BytePath): void {
+    for (let at = name; at !== ''; ) {
+      const directory = directoryOf(at);
+      const names = this.#inside.get(directory);
+      if (names?.has(at)) return;
+      if (names) names.add(at);
+      else this.#inside.set(directory, new Set([at]));
+      at = directory;
+    }
+  }
+
+  /** Undoes `#link`. */
+  #unlink(name: BytePath): void {
+    for (let at = name; at !== '' && !this.#entries.has(at) && !this.#inside.has(at); ) {
+      const directory = directoryOf(at);
+      const names = this.#inside.get(directory);
+      names?.delete(at);
+      if (names?.size === 0) this.#inside.delete(directory);
+      at = directory;
+    }
+  }
+
   #delete(name: BytePath): void {
     const known = this.#entries.get(name);
     if (!known) return;
     this.#entries.delete(name);
     if (this.#names.get(known.inode) === name) this.#names.delete(known.inode);
   }
+}
+
+function directoryOf(name: BytePath): BytePath {
+  return name.slice(0, Math.max(0, name.lastIndexOf('/')));
 }
 
 function nullIfMissing(error: unknown): null {

@@ -126,7 +126,7 @@ export class MergedWatch implements WatchSink, Disposable {
 
   #headStartOver(): void {
     // Parents come first, because the move of a directory explains the changes of all its entries.
-    this.#due.push(...[...this.#changed].sort());
+    this.#due = this.#due.concat([...this.#changed].sort());
     this.#changed.clear();
     this.#work();
   }
@@ -142,13 +142,26 @@ export class MergedWatch implements WatchSink, Disposable {
 
   async #workOff(): Promise<void> {
     while (!this.#owned.disposed) {
-      const change = this.#incoming.shift();
-      const name = change ? undefined : this.#due.shift();
-      if (change) await this.#applyInotify(change);
-      else if (name !== undefined) await this.#reconciler.look(name);
-      else return;
-      if (this.#reconciler.size > MAX_BATCH) this.#flush();
+      await this.#workOffIncoming();
+      // Taking them one by one would move all others each time.
+      const names = this.#due.splice(0, MAX_BATCH);
+      if (names.length === 0) return;
+      for (const name of names) {
+        await this.#workOffIncoming();
+        if (this.#owned.disposed) return;
+        await this.#reconciler.look(name);
+        this.#flushIfMany();
+      }
     }
+  }
+
+  async #workOffIncoming(): Promise<void> {
+    while (this.#incoming.length > 0)
+      for (const change of this.#incoming.splice(0)) {
+        if (this.#owned.disposed) return;
+        await this.#applyInotify(change);
+        this.#flushIfMany();
+      }
   }
 
   #rest(): void {
@@ -164,6 +177,10 @@ export class MergedWatch implements WatchSink, Disposable {
     if (change.name !== '.') return this.#reconciler.applyInotify(change);
     this.#reconciler.passRoot(change);
     if (change.type === 'rescan') await this.#ledger.fill(this.#options.recursive, MAX_POLLED);
+  }
+
+  #flushIfMany(): void {
+    if (this.#reconciler.size > MAX_BATCH) this.#flush();
   }
 
   #flush(): void {

@@ -4,7 +4,8 @@ import Fastify from 'fastify';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { CallTally } from '../../../../../src/base/http/call-tally.ts';
 import { Durations, Transfers } from '../../../../../src/base/tally.ts';
-import type { DaemonTelemetry } from '../../../../../src/daemon/http/metrics/prometheus.ts';
+import { prometheusExtension } from '../../../../../src/daemon/extensions/prometheus/extension.ts';
+import type { DaemonTelemetry } from '../../../../../src/daemon/extensions/prometheus/prometheus.ts';
 import { metricsRoutes } from '../../../../../src/daemon/http/rest/guest.ts';
 import { MetricsReader } from '../../../../../src/daemon/services/guest/metrics.ts';
 import { scratch } from '../../../../support/machine/scratch.ts';
@@ -48,7 +49,9 @@ function telemetry(): DaemonTelemetry {
 function serve(cgroups: DaemonTelemetry['cgroups'] = { user: null, ptys: null }) {
   const app = Fastify();
   onTestFinished(() => app.close());
-  metricsRoutes(app, new MetricsReader(), { ...telemetry(), cgroups });
+  const sources = { ...telemetry(), cgroups };
+  prometheusExtension(sources).addRoutes?.(app, sources.calls);
+  metricsRoutes(app, new MetricsReader());
   return (accept?: string) =>
     app.inject({ url: '/metrics', headers: accept === undefined ? {} : { accept } });
 }

@@ -7,10 +7,12 @@ import { Cgroup } from '../../../../../src/daemon/linux/cgroups/cgroup2.ts';
 import { PipePoller } from '../../../../../src/daemon/linux/processes/pipe-ends.ts';
 import { Terminal } from '../../../../../src/daemon/linux/processes/pty.ts';
 import {
+  followProcess,
   type Launch,
   type ProcessExit,
   spawn,
   spawnWithPipes,
+  UNKNOWN_EXIT,
 } from '../../../../../src/daemon/linux/processes/spawn.ts';
 import { native } from '../../../../../src/daemon/linux/system/native.ts';
 import type { User } from '../../../../../src/daemon/linux/system/users.ts';
@@ -282,4 +284,11 @@ test('short-lived processes do not interrupt the event loop', async () => {
     encoding: 'utf8',
   });
   expect(stderr).toContain('interrupted 0 times\n');
+});
+
+test('the exit of a process that cannot be followed is unknown', async () => {
+  // pidfd_open(2) refuses this pid with EINVAL, as it does others with EMFILE and ENOMEM.
+  const followed = followProcess(0, null, true);
+  expect(followed).toMatchObject({ pidfd: null, isChild: false });
+  expect(await followed.exit).toEqual(UNKNOWN_EXIT);
 });

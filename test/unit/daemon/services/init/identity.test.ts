@@ -23,7 +23,7 @@ test('the identity is set as variables and as files that everybody can read', as
   const own = { SVC_SANDBOX: 'true', SVC_SANDBOX_ID: 'box', SVC_TEMPLATE_ID: 'plate' };
   expect(guest.environment).toEqual({ A: '1', ...own });
   expect(files()).toEqual(own);
-  expect(statSync(directory).mode & 0o777).toBe(0o755);
+  expect(statSync(directory).mode & 0o777).toBe(0o711);
   expect(statSync(join(directory, 'SVC_SANDBOX_ID')).mode & 0o777).toBe(0o644);
   guest.environment = { B: '2' };
   expect(guest.environment).toEqual({ B: '2', ...own });

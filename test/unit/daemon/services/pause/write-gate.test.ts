@@ -60,6 +60,7 @@ describe('a shut gate', () => {
     const gate = new WriteGate();
     const change = Promise.withResolvers<void>();
     const outcome = gate.run(() => change.promise);
+    await expect(gate.whenIdle(5, 'upgrade')).rejects.toThrow('cannot upgrade now: files are being changed');
     await expect(gate.whenIdle(5)).rejects.toMatchObject({
       kind: 'unavailable',
       message: 'cannot fsfreeze now: files are being changed, try again later',
