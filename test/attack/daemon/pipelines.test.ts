@@ -127,7 +127,9 @@ test('many connections that pipeline keep no memory', async () => {
   const clients = await Promise.all(Array.from({ length: 100 }, open));
   for (const { socket } of clients) socket.pause().write(burst);
   await until('each is closed or answered', async () => {
-    return Number(/^envd_connections_limited_total\{action="closed"\} (\d+)/m.exec(await metrics())?.[1]) >= 100;
+    return (
+      Number(/^envd_connections_limited_total\{action="closed"\} (\d+)/m.exec(await metrics())?.[1]) >= 100
+    );
   });
   expect(anonymousMemoryOf(daemon.pid) - before).toBeLessThan(60 * MIB);
 });
