@@ -482,6 +482,14 @@ export function childLimits(
   core: number,
 ): { readonly descriptors: number; readonly core: number };
 
+// --- process/signals.c -------------------------------------------------------------------------------------
+
+/**
+ * Lets the signals that stop or upgrade the daemon wait, also for a program that replaces this one. Such a program must be started with
+ * this addon preloaded. With `hold` false, the signals that have waited arrive.
+ */
+export function holdSignals(hold: boolean): void;
+
 // --- memory/shared.c ---------------------------------------------------------------------------------------
 
 /** Creates an empty file in memory. Returns its descriptor, which is close-on-exec. Throws memfd_create(2)'s errors. */
@@ -530,7 +538,7 @@ export function openSocketDiagnosis(): number;
 
 /**
  * Opens a TCP socket that listens at a numeric address, `::` being all addresses of IPv4, too; returns its descriptor,
- * close-on-exec and non-blocking. With `limitsSilence`, connections to a peer that is silent break after at most 60 s. Throws
+ * close-on-exec and non-blocking. With `limitsSilence`, idle connections to a peer that answers nothing break after 30 s. Throws
  * the errors of bind(2) and listen(2).
  */
 export function listenAt(address: string, port: string, limitsSilence: boolean): number;

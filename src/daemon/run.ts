@@ -9,7 +9,7 @@ import { INTERFACE_VERSION } from '../base/program/version.ts';
 import type { Config } from './config/config.ts';
 import { openListeningSocket, separateSockets } from './linux/network/listening-socket.ts';
 import { holderOf } from './linux/network/port-holder.ts';
-import { setChildLimits } from './linux/processes/program.ts';
+import { setChildLimits, takeWaitingSignals } from './linux/processes/program.ts';
 import { exitWithoutThreads, forbidCoreDumps, protectFromOomKiller } from './linux/system/self.ts';
 import { notifyServiceManager, type ServiceState, type StoredDescriptor } from './linux/system/systemd.ts';
 import { rootObstacle } from './services/guest/abilities.ts';
@@ -34,7 +34,7 @@ export async function runDaemon(config: Config): Promise<void> {
   // This comes before anything is taken over from an earlier daemon: when it fails, that daemon's processes and records stay.
   const listener = await openListener(config, inherited?.listener ?? null, sockets, logger);
   const daemon = composeDaemon({ ...config, stored: others }, log, listener, inherited);
-  exitWithoutThreads(() => daemon.isHeldUp() || log.isStalled);
+  exitWithoutThreads();
   protect(logger);
   if (inherited) setChildLimits(inherited.limits);
   warnWithoutRoot(logger);
@@ -66,6 +66,7 @@ export async function runDaemon(config: Config): Promise<void> {
     logger,
   );
   process.on('SIGUSR2', () => void daemon.upgrade.start());
+  takeWaitingSignals();
   notify('ready');
 }
 

@@ -2,6 +2,9 @@
 # Starts the daemon with the Node and the libraries that it was built with, from any directory.
 # The settings are explained in docs/decisions/002-image.md.
 set -eu
+# By default this signal, which asks for an upgrade, would end the daemon before it can act on it. Node resets this, and the
+# preloaded addon then continues.
+trap '' USR2
 self=$0
 # `command -p` also works without PATH.
 [ ! -L "$self" ] || self=$(command -p readlink -f -- "$self")

@@ -10,17 +10,13 @@
 
 #include "support/napi.h"
 
-enum { BACKLOG = 511, SILENCE_S = 30, PROBE_AFTER_S = 10, PROBE_EVERY_S = 5 };
-enum { ADDRESS_SIZE = 64, PORT_SIZE = 6, MOST_DISTANCE = 256 };
+enum { BACKLOG = 511, ADDRESS_SIZE = 64, PORT_SIZE = 6, MOST_DISTANCE = 256 };
 
-// Every listening socket gets the first option. Accepted sockets inherit the others: the kernel gives up a silent peer after
-// SILENCE_S while data wait for it, and by probes after as long while none do, together after 60 s at most.
+// Every listening socket gets the first option, and accepted sockets inherit the others: an idle peer that does not answer
+// is given up after 30 s. TCP_USER_TIMEOUT would also end a peer that lives and keeps its window closed.
 static const int OPTIONS[][3] = {
-    {SOL_SOCKET, SO_REUSEADDR, 1},
-    {SOL_SOCKET, SO_KEEPALIVE, 1},
-    {IPPROTO_TCP, TCP_KEEPIDLE, PROBE_AFTER_S},
-    {IPPROTO_TCP, TCP_KEEPINTVL, PROBE_EVERY_S},
-    {IPPROTO_TCP, TCP_USER_TIMEOUT, SILENCE_S * 1000},
+    {SOL_SOCKET, SO_REUSEADDR, 1},   {SOL_SOCKET, SO_KEEPALIVE, 1}, {IPPROTO_TCP, TCP_KEEPIDLE, 10},
+    {IPPROTO_TCP, TCP_KEEPINTVL, 5}, {IPPROTO_TCP, TCP_KEEPCNT, 4},
 };
 // A relay passes on small pieces at once, because the sender decided when to send them.
 static const int NO_DELAY[3] = {IPPROTO_TCP, TCP_NODELAY, 1};

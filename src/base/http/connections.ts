@@ -62,6 +62,11 @@ export class Connections {
     return this.#open.size;
   }
 
+  /** Returns the sockets of the open connections. */
+  sockets(): Iterable<Socket> {
+    return this.#open.keys();
+  }
+
   /** The numbers of connections that were refused, and that were closed for a new one or for too many waiting requests. */
   get counts(): { readonly refused: number; readonly closed: number } {
     return { refused: this.#refused, closed: this.#closed };

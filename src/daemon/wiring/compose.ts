@@ -1,4 +1,5 @@
-import { EnvdError } from '../../base/errors.ts';
+import type { Logger } from 'pino';
+import { EnvdError, messageOf } from '../../base/errors.ts';
 import { Connections } from '../../base/http/connections.ts';
 import { Transfers } from '../../base/tally.ts';
 import { Unread } from '../../base/unread.ts';
@@ -7,10 +8,12 @@ import { readTokenFile } from '../config/token-file.ts';
 import { StreamServer } from '../http/connect/connect-stream.ts';
 import { REQUEST_LIMIT_BYTES } from '../http/connect/request.ts';
 import { StreamPlaces } from '../http/connect/stream-places.ts';
+import { GoneClients } from '../http/gone-clients.ts';
 import { App } from '../http/server.ts';
 import { Lanes } from '../linux/lanes/lanes.ts';
 import { RecordStore } from '../linux/memory/record-store.ts';
 import { portOf } from '../linux/network/listening-socket.ts';
+import { readUnanswered } from '../linux/network/unanswered.ts';
 import { onlyUser, UserDatabase } from '../linux/system/users.ts';
 import { type FirstAccess, Guest } from '../services/guest/guest.ts';
 import { Health } from '../services/guest/health.ts';
@@ -70,6 +73,7 @@ export function composeDaemon(
   const port = portOf(listener);
   const services = createServices(config, log, port, inherited, ground);
   const { processes, gate, watcher, lock, collector } = services;
+  ground.owned.use(createGoneClients(ground.bounds.connections, port, logger));
   const app = new App(services, {
     ...ground.bounds,
     extensions: createExtensions(services, ground.bounds, port, {
@@ -184,6 +188,19 @@ function createBounds(config: Config) {
     requests: new Unread(most, text),
     streams: new StreamServer(unread, STREAM_FORMATS),
   };
+}
+
+/** A kernel that does not tell which clients are gone is named once. It ends their connections by itself, after many minutes. */
+function createGoneClients(connections: Connections, port: number, logger: Logger): GoneClients {
+  let isTold = false;
+  return new GoneClients(
+    connections,
+    () => readUnanswered(port),
+    (error) => {
+      if (!isTold) logger.warn({ reason: messageOf(error) }, 'cannot tell which clients are gone');
+      isTold = true;
+    },
+  );
 }
 
 function createHealth(

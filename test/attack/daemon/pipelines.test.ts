@@ -19,8 +19,8 @@ const TOKEN = 't0ken';
 const MIB = 1024 * 1024;
 /** As much as the daemon reads at once. */
 const BURST_BYTES = 64 * 1024;
-/** Far above a turn of the event loop on a busy machine, far below what serving whole bursts took. */
-const CEILING_MS = 500;
+/** So many requests of a connection are served or wait before it ends. */
+const MOST_SERVED = 33;
 
 let daemon: TestDaemon;
 beforeAll(async () => {
@@ -50,15 +50,15 @@ async function open(): Promise<Client> {
 const get = (path: string, headers = '') => `GET ${path} HTTP/1.1\r\nHost: x\r\n${headers}\r\n`;
 const statuses = (text: string) => Array.from(text.matchAll(/HTTP\/1\.1 (\d+) /g), ([, status]) => status);
 
-/** The middle of the times of 20 health checks, in milliseconds. */
-async function healthMs(): Promise<number> {
-  const times: number[] = [];
-  for (let count = 0; count < 20; count++) {
-    const started = performance.now();
-    expect((await fetch(`${daemon.url}/health`)).status).toBe(204);
-    times.push(performance.now() - started);
-  }
-  return times.sort((a, b) => a - b)[10] ?? Number.NaN;
+async function metrics(): Promise<string> {
+  const headers = { accept: 'text/plain', 'x-access-token': TOKEN };
+  return (await fetch(`${daemon.url}/metrics`, { headers })).text();
+}
+
+/** How many calls the daemon has answered. */
+async function served(): Promise<number> {
+  const counts = (await metrics()).matchAll(/^envd_calls_total\{.*\} (\d+)$/gm);
+  return Array.from(counts, ([, count]) => Number(count)).reduce((sum, count) => sum + count, 0);
 }
 
 test('requests of one connection are answered in their order', async () => {
@@ -94,7 +94,7 @@ test('a request waits until the stream before it has ended', async () => {
   );
   // By then a second request that did not wait would have been served.
   await until('it runs', () => client.text.includes(Buffer.from('up\n').toString('base64')));
-  await healthMs();
+  for (let count = 0; count < 20; count++) await fetch(`${daemon.url}/health`);
   expect(existsSync(path)).toBe(false);
   const closed = await fetch(`${daemon.url}/process.Process/CloseStdin`, {
     method: 'POST',
@@ -107,25 +107,17 @@ test('a request waits until the stream before it has ended', async () => {
   expect(existsSync(path)).toBe(true);
 });
 
-test('a burst of tiny requests ends its connection, and delays nobody', async () => {
+test('a burst of tiny requests ends its connection before the daemon has served it, and is not logged', async () => {
   const burst = get('/').repeat(BURST_BYTES / get('/').length);
-  const lines = daemon.log.length;
-  let isOver = false;
-  let bursts = 0;
-  const attack = async () => {
-    while (!isOver) {
-      const { socket } = await open();
-      socket.write(burst);
-      await once(socket, 'close');
-      bursts++;
-    }
-  };
-  const attacks = [attack(), attack()];
-  await until('it has begun', () => bursts > 4);
-  const delay = await healthMs();
-  isOver = true;
-  await Promise.all(attacks);
-  expect(delay).toBeLessThan(CEILING_MS);
+  const [lines, before] = [daemon.log.length, await served()];
+  const bursts = 20;
+  for (let count = 0; count < bursts; count++) {
+    const { socket } = await open();
+    socket.write(burst);
+    await once(socket, 'close');
+  }
+  // The two figures count each other: the first reading of the metrics is a call, too.
+  expect((await served()) - before).toBeLessThanOrEqual(bursts * MOST_SERVED + 1);
   expect(daemon.log.length - lines).toBeLessThan(500);
 });
 
@@ -135,10 +127,9 @@ test('many connections that pipeline keep no memory', async () => {
   const clients = await Promise.all(Array.from({ length: 100 }, open));
   for (const { socket } of clients) socket.pause().write(burst);
   await until('each is closed or answered', async () => {
-    const text = await (
-      await fetch(`${daemon.url}/metrics`, { headers: { accept: 'text/plain', 'x-access-token': TOKEN } })
-    ).text();
-    return Number(/^envd_connections_limited_total\{action="closed"\} (\d+)/m.exec(text)?.[1]) >= 100;
+    return (
+      Number(/^envd_connections_limited_total\{action="closed"\} (\d+)/m.exec(await metrics())?.[1]) >= 100
+    );
   });
   expect(anonymousMemoryOf(daemon.pid) - before).toBeLessThan(60 * MIB);
 });
@@ -157,7 +148,10 @@ test('lines of preflights are limited, too', async () => {
 test('lines of refused calls are limited, and what was not logged is counted', async () => {
   const lines = () => daemon.log.filter(({ status }) => status === 401).length;
   const before = lines();
+  const began = performance.now();
   const answers = Array.from({ length: 600 }, () => fetch(`${daemon.url}/envs`));
   for (const answer of await Promise.all(answers)) expect(answer.status).toBe(401);
-  expect(lines() - before).toBeLessThanOrEqual(400);
+  // There are 200 lines in each period of 10 s, and on a busy machine the calls take several of them.
+  const periods = 1 + Math.ceil((performance.now() - began) / 10_000);
+  expect(lines() - before).toBeLessThanOrEqual(200 * periods);
 });

@@ -1,13 +1,13 @@
 """Tries to listen at a port again and again; tells what it got.
 
 usage: port-thief.py PORT
-Writes `trying` when it has tried once, then `got ADDRESS` for each success; at the end of its input the number of tries.
+Writes `got ADDRESS` for each success. A line of its input is answered with `tried` when it has tried everything once more. Its
+input's end ends it.
 """
-import select, socket, sys
+import os, select, socket, sys
 
 port = int(sys.argv[1])
 PLACES = ((socket.AF_INET, '127.0.0.1'), (socket.AF_INET, '0.0.0.0'), (socket.AF_INET6, '::'))
-tries = 0
 
 
 def steal(family, address, reuse):
@@ -21,11 +21,17 @@ def steal(family, address, reuse):
             pass
 
 
-while not select.select([sys.stdin], [], [], 0.001)[0]:
+def try_all():
     for family, address in PLACES:
         for reuse in (0, 1):
             steal(family, address, reuse)
-    if tries == 0:
-        print('trying', flush=True)
-    tries += 1
-print(tries, flush=True)
+
+
+while True:
+    try_all()
+    if select.select([0], [], [], 0.001)[0]:
+        asked = os.read(0, 100)
+        if not asked:
+            break
+        try_all()
+        print('tried', flush=True)

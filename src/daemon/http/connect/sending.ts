@@ -2,8 +2,10 @@ import type { EnvdError } from '../../../base/errors.ts';
 import { monotonicMs } from '../../../base/monotonic.ts';
 import type { Kept, Unread } from '../../../base/unread.ts';
 
-/** A client that takes nothing for twice this time has stalled. */
-const QUIET_MS = 2500;
+/** A client that takes nothing for this time has stalled, in milliseconds. */
+const STALL_MS = 5000;
+/** A client that waits is looked at so often, in milliseconds. */
+const QUIET_MS = 500;
 
 /** A response, or the connection of a WebSocket. */
 interface Destination {
@@ -22,6 +24,9 @@ export class Sending implements Kept {
   readonly #unread: Unread;
   #isCounted = false;
   #isWaiting = false;
+  /** When the client was last found to have taken nothing since the look before, and since when it has taken nothing. */
+  #quietAt = Number.NEGATIVE_INFINITY;
+  #quietSince = 0;
   #dropped: EnvdError | null = null;
 
   constructor(response: Destination, unread: Unread) {
@@ -39,6 +44,7 @@ export class Sending implements Kept {
     if (!this.#isCounted) this.#response.once('close', () => this.#unread.set(this, 0));
     this.#isCounted = true;
     this.#isWaiting = true;
+    this.#quietAt = Number.NEGATIVE_INFINITY;
     this.#unread.set(this, bytes, true);
   }
 
@@ -49,19 +55,19 @@ export class Sending implements Kept {
   }
 
   /**
-   * Calls `listener` when the client has taken none of the bytes that wait for it for 5 s, and every 2.5 s after that. Node emits
-   * `timeout` when a socket was quiet for a time; when some bytes were taken meanwhile, it only starts that time again. So the
-   * socket was quiet all along when two events come in a row.
+   * Calls `listener` when the client has taken none of the bytes that wait for it for 5 s, and again and again after that. Node
+   * emits `timeout` when a socket was quiet for a time; when some bytes were taken meanwhile, it only starts that time again. So
+   * the socket was quiet all along when events follow each other without such a pause.
    */
   onStall(listener: () => void): void {
-    let quietAt = Number.NEGATIVE_INFINITY;
     this.#response.setTimeout(QUIET_MS);
     this.#response.on('timeout', () => {
       if (!this.#isWaiting) return;
-      const before = quietAt;
-      quietAt = monotonicMs();
+      const now = monotonicMs();
+      if (now - this.#quietAt >= 2 * QUIET_MS) this.#quietSince = now - QUIET_MS;
+      this.#quietAt = now;
       this.#response.setTimeout(QUIET_MS);
-      if (quietAt - before < 2 * QUIET_MS) listener();
+      if (now - this.#quietSince >= STALL_MS) listener();
     });
   }
 

@@ -1,8 +1,4 @@
-import { closeSync, readSync, writeSync } from 'node:fs';
-import { constants } from 'node:os';
-import { setImmediate as nextTurn } from 'node:timers/promises';
-import { getSystemErrorName } from 'node:util';
-import { native } from '../system/native.ts';
+import { AF_INET, readSockets } from './socket-diagnosis.ts';
 
 /** The address that a TCP socket listens on; `this address` is the one that was asked for. */
 export type ListeningPlace = '127.0.0.1' | '::1' | 'any address' | 'this address';
@@ -16,32 +12,12 @@ export type ListeningSockets = ReadonlyMap<number, number>;
 
 const PLACES: readonly ListeningPlace[] = ['127.0.0.1', '::1', 'any address', 'this address'];
 const PORTS = 65_536;
-const WORD = 4;
-/** linux/socket.h */
-const AF_INET = 2;
 /** Parts of addresses, as they are in memory on a little-endian machine. */
 const IPV4_LOOPBACK = 0x0100007f;
 const IPV6_LOOPBACK_END = 0x01000000;
 const IPV4_MAPPED = 0xffff0000;
 
-/** How many sockets are read in a turn of the event loop, which takes some 3 ms. */
-const TURN = 2048;
-const AF_INET6 = 10;
-const IPPROTO_TCP = 6;
 const TCP_LISTEN = 10;
-/**
- * The bytes of struct nlmsghdr: length, type, flags, sequence, port. Numbers are in the machine's byte order, which is
- * little-endian on all machines that are supported.
- */
-const MESSAGE_HEAD = 16;
-const BODY = MESSAGE_HEAD / WORD;
-/** NLM_F_REQUEST | NLM_F_DUMP */
-const DUMP = 0x301;
-const NLMSG_ERROR = 2;
-const SOCK_DIAG_BY_FAMILY = 20;
-/** The bytes of a request: the head, and struct inet_diag_req_v2. */
-const REQUEST_BYTES = 72;
-const READ_BYTES = 32_768;
 /**
  * The positions of the addresses, the uid and the inode in struct inet_diag_msg, in words. It begins with family, state and
  * timer, and both ports.
@@ -52,8 +28,6 @@ const INODE_WORD = 17;
 
 class Dump {
   readonly sockets = new Map<number, number>();
-  /** How many sockets were read, including those that were left out. */
-  count = 0;
   readonly #own: number;
 
   constructor(address: string) {
@@ -62,7 +36,6 @@ class Dump {
 
   /** Adds the socket whose struct inet_diag_msg begins at the word `from`. */
   append(answer: Int32Array, from: number): void {
-    this.count++;
     const word = (at: number) => (answer[from + at] ?? 0) >>> 0;
     const isIPv4 = (word(0) & 0xff) === AF_INET;
     const address = (at: number) => word(ADDRESS_WORD + at);
@@ -81,56 +54,8 @@ class Dump {
  */
 export async function readListeningSockets(address: string): Promise<ListeningSockets> {
   const dump = new Dump(address);
-  for (const family of [AF_INET, AF_INET6]) await dumpFamily(family, dump);
+  await readSockets({ states: [TCP_LISTEN] }, (answer, from) => dump.append(answer, from));
   return dump.sockets;
-}
-
-/** Reads all listening sockets of a family. The reads are synchronous, because the kernel answers at once. */
-async function dumpFamily(family: number, dump: Dump): Promise<void> {
-  const request = Buffer.alloc(REQUEST_BYTES);
-  request.writeUInt32LE(REQUEST_BYTES, 0);
-  request.writeUInt16LE(SOCK_DIAG_BY_FAMILY, 4);
-  request.writeUInt16LE(DUMP, 6);
-  request[MESSAGE_HEAD] = family;
-  request[MESSAGE_HEAD + 1] = IPPROTO_TCP;
-  request.writeUInt32LE(1 << TCP_LISTEN, MESSAGE_HEAD + 4);
-  const socket = native.openSocketDiagnosis();
-  try {
-    writeSync(socket, request);
-    for (let until = TURN; readAnswer(socket, family, dump); ) {
-      if (dump.count < until) continue;
-      until = dump.count + TURN;
-      await nextTurn();
-    }
-  } finally {
-    closeSync(socket);
-  }
-}
-
-/** Reads the next part of the answer; returns false after the last one. */
-function readAnswer(socket: number, family: number, dump: Dump): boolean {
-  const answer = new Int32Array(READ_BYTES / WORD);
-  const size = readSync(socket, answer) / WORD;
-  for (let at = 0; at < size; at += Math.max(BODY, Math.ceil((answer[at] ?? 0) / WORD))) {
-    const type = (answer[at + 1] ?? 0) & 0xffff;
-    if (type === NLMSG_ERROR) throwUnlessNoIPv6(-(answer[at + BODY] ?? 0), family);
-    if (type !== SOCK_DIAG_BY_FAMILY) return false;
-    dump.append(answer, at + BODY);
-  }
-  return size > 0;
-}
-
-/** Throws an error of sock_diag(7), unless it means that the kernel has no IPv6. */
-function throwUnlessNoIPv6(errno: number, family: number): void {
-  const isUnknown = errno === constants.errno.ENOENT;
-  if (isUnknown && family === AF_INET6) return;
-  const needed = isUnknown ? ', which needs CONFIG_INET_DIAG' : '';
-  const code = getSystemErrorName(-errno);
-  throw Object.assign(new Error(`${code}: sock_diag${needed}`), {
-    code,
-    errno: -errno,
-    syscall: 'sock_diag',
-  });
 }
 
 export function eachListeningSocket(

@@ -82,14 +82,21 @@ async function stateOf(thread: string): Promise<string> {
 }
 
 /**
- * Replaces the program of this process, which keeps its children and the descriptors that are inherited. Returns only
- * by throwing execve(2)'s errors.
+ * Replaces the program of this process, which keeps its children and the descriptors that are inherited. Signals that
+ * stop the daemon wait for the next program, because by default they would end it. Returns only by throwing execve(2)'s
+ * errors.
  */
 export function replaceProgram(
   [file, ...args]: Command,
   environment: Readonly<Record<string, string | undefined>>,
 ): void {
+  native.holdSignals(true);
   process.execve?.(file, [file, ...args], { ...environment });
+}
+
+/** Takes the signals that have waited while this program replaced another. Call it when their listeners are there. */
+export function takeWaitingSignals(): void {
+  native.holdSignals(false);
 }
 
 /** Duplicates a descriptor for the program that replaces this one. Throws fcntl(2)'s errors. */

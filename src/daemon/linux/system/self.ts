@@ -36,13 +36,12 @@ export function forbidCoreDumps(): void {
 }
 
 /**
- * Makes the exit of this process wait for no thread of the pool, if `isHeldUp` returns true then. Node waits for all of them,
- * and one that waits for a file server may never return. Call it after the listeners of `exit` that must run were added.
+ * Makes the exit of this process wait for no thread of the pool. Node waits for all of them, and one that waits for a file
+ * server may never return. It also removes the handlers of signals before that, so that a signal would end the process with
+ * another exit status. Call it after the listeners of `exit` that must run were added.
  */
-export function exitWithoutThreads(isHeldUp: () => boolean): void {
-  process.on('exit', (code) => {
-    if (isHeldUp()) native.exitNow(code);
-  });
+export function exitWithoutThreads(): void {
+  process.on('exit', (code) => native.exitNow(code));
 }
 
 /** The value that exempts a process from the out-of-memory killer. Source: proc_pid_oom_score_adj(5). */

@@ -144,6 +144,11 @@ export class Outbox implements WatchSink, Disposable {
     return events;
   }
 
+  /** Yields the queued events, which stay in the queue. */
+  *queued(): Generator<WatchEvent, void> {
+    for (const waiting of this.#waiting) yield this.#describe(waiting);
+  }
+
   /** Waits for events, and takes them as `take` does. */
   async next(most = BATCH): Promise<WatchEvent[] | null> {
     while (this.size === 0 && !this.#ended) {

@@ -61,22 +61,21 @@ export class PolledWatches implements Disposable {
   }
 
   /**
-   * Returns the watches for a later program, with their events so far, which stay here, too. Events beyond `MOST_HANDED_OVER`
-   * are left out, because each watch gets a `rescan` in the later program anyway.
+   * Returns the watches for a later program, with copies of their events so far, which stay in their queues. An upgrade that is
+   * refused must change nothing. Events beyond `MOST_HANDED_OVER` are left out, because each watch gets a `rescan` in the later
+   * program anyway.
    */
   get state(): WatchState[] {
     let left = MOST_HANDED_OVER;
-    return [...this.#watches].map(([id, polled]) => {
-      const { path, options } = polled;
+    return Array.from(this.#watches, ([id, { path, options, watch, earlier }]) => {
       const events: WatchEvent[] = [];
-      try {
-        for (const part of this.take(id)) events.push(...part);
-      } catch {
-        // The watch has ended. The later program will find out why when it starts the watch again.
-      }
-      polled.earlier = events;
-      for (const event of events) left -= event.name.length + event.path.length;
-      return { id, path, options, events: left < 0 ? [] : events };
+      for (const part of [earlier, watch?.queued() ?? []])
+        for (const event of part) {
+          left -= event.name.length + event.path.length;
+          if (left < 0) return { id, path, options, events: [] };
+          events.push(event);
+        }
+      return { id, path, options, events };
     });
   }
 

@@ -31,6 +31,8 @@ export interface Watch extends Disposable {
   next(most?: number): Promise<readonly WatchEvent[] | null>;
   /** Takes the queued events as `next` does, but does not wait, so the result may be empty. */
   take(most?: number): readonly WatchEvent[] | null;
+  /** Yields the queued events, which stay in the queue. */
+  queued(): Iterable<WatchEvent>;
 }
 
 /** How long `settled` waits, in milliseconds. */
@@ -87,6 +89,7 @@ export class Watcher implements Disposable {
     return {
       next: (most) => outbox.next(most),
       take: (most) => outbox.take(most),
+      queued: () => outbox.queued(),
       [Symbol.dispose]: () => {
         this.#watches.delete(watch);
         debug('watch', 'watch ended', () => ({ watches: this.open }));

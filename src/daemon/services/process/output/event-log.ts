@@ -37,8 +37,8 @@ export class EventLog {
   #first = 0;
   #position = 0;
   /**
-   * This has the last batch taken with each limit, because readers of one codec take the same batch. It is an array,
-   * because `clear` of a Map allocates a table.
+   * This has the last batch taken with each limit, until all readers have taken it, because readers of one codec take the
+   * same batch. It is an array, because `clear` of a Map allocates a table.
    */
   readonly #recent: Batch[] = [];
 
@@ -94,8 +94,10 @@ export class EventLog {
     this.#entries.length = this.#recent.length = 0;
   }
 
-  /** Drops all entries before this number. */
+  /** Drops all entries before this number, and the batches that begin before it. */
   forget(before: number): void {
+    for (let index = this.#recent.length - 1; index >= 0; index--)
+      if ((this.#recent[index]?.from ?? 0) < before) this.#recent.splice(index, 1);
     for (; this.#first < before; this.#first++) this.#entries[this.#first - this.#base] = null;
     const forgotten = this.#first - this.#base;
     if (forgotten < CUT_LENGTH || forgotten * 2 < this.#entries.length) return;

@@ -1,6 +1,7 @@
-import { writeFileSync } from 'node:fs';
+import { mkdirSync, rmdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
+import { Outbox } from '../../../../../src/daemon/services/watch/outbox.ts';
 import { PolledWatches } from '../../../../../src/daemon/services/watch/polled.ts';
 import { Watcher } from '../../../../../src/daemon/services/watch/watcher.ts';
 import { scratch } from '../../../../support/machine/scratch.ts';
@@ -43,4 +44,26 @@ test('watches that nobody removes are bounded, also those that are being started
   await expect(create()).rejects.toMatchObject(refusal);
   polled.remove(first);
   await create();
+});
+
+test('a state that is read takes no event, and hides no end', async () => {
+  const [directory, other] = [scratch(), join(scratch(), 'gone')];
+  mkdirSync(other);
+  using watcher = new Watcher(testLanes);
+  using polled = new PolledWatches(watcher);
+  const options = { recursive: false, allowNetworkMounts: false, includeEntry: false };
+  const [id, gone] = [await polled.create(directory, options), await polled.create(other, options)];
+  for (let count = 0; count < 200; count++) writeFileSync(join(directory, `${count}`), '');
+  rmdirSync(other);
+  await watcher.settled();
+  using take = vi.spyOn(Outbox.prototype, 'take');
+  const states = polled.state;
+  expect(states.map(({ events }) => events.length)).toEqual([200, 1]);
+  expect(polled.state).toEqual(states);
+  // What is still in its queue counts against the limit of all queues.
+  expect(take).not.toHaveBeenCalled();
+  expect([...polled.take(id)].flat()).toEqual(states[0]?.events);
+  expect([...polled.take(gone)].flat()).toEqual(states[1]?.events);
+  expect(polled.state.map(({ events }) => events)).toEqual([[], []]);
+  expect(() => [...polled.take(gone)]).toThrow('its directory is gone');
 });

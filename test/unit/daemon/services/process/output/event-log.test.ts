@@ -76,3 +76,20 @@ test('batches of other sizes do not displace a shared one', () => {
   expect(log.take(start, 10)).toBe(small);
   expect(log.take(start, 100)).toBe(large);
 });
+
+test('a batch that every reader has taken is not kept', () => {
+  const log = new EventLog();
+  for (const text of ['a', 'b', 'c', 'd']) log.append(output(text), 10);
+  const start = { next: 0, position: 0 };
+  const [small, large] = [log.take(start, 10), log.take(start, 20)];
+  const later = log.take({ next: 2, position: 20 }, 100);
+  log.forget(2);
+  for (const [batch, bytes] of [
+    [small, 10],
+    [large, 20],
+  ] as const) {
+    expect(batch.events).not.toHaveLength(0);
+    expect(log.take(start, bytes).events).toEqual([]);
+  }
+  expect(log.take({ next: 2, position: 20 }, 100)).toBe(later);
+});
