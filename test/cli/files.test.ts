@@ -262,7 +262,12 @@ describe('sync', () => {
     expect(await sync()).toMatchObject({ files: 0, same: 8 });
     writeFileSync(join(tree, 'a/one'), 'two');
     writeFileSync(join(there, 'extra'), 'x');
-    expect(await sync('-n', '--delete')).toEqual({ transfer: ['a/one'], remove: ['extra'], same: 7 });
+    expect(await sync('-n', '--delete')).toEqual({
+      transfer: ['a/one'],
+      modes: [],
+      remove: ['extra'],
+      same: 7,
+    });
     expect(await sync('--delete')).toMatchObject({ files: 1, removed: 1, same: 7 });
     expect(treeOf(there)).toEqual(treeOf(tree));
     // Another time and the same content: the digest says so.

@@ -42,6 +42,10 @@ export interface DestinationTree {
   /** Writes a file to `names`. The file appears there only when it is complete. */
   write(names: readonly string[], item: TreeItem, content: Readable): Promise<void>;
   remove(names: readonly string[]): Promise<void>;
+  /** Returns whether `setMode` works. Not every daemon can do that. */
+  keepsModes(): Promise<boolean>;
+  /** Sets the permission bits of a file or a directory. */
+  setMode(names: readonly string[], mode: number): Promise<void>;
   digest(item: TreeItem): Promise<string | null>;
 }
 

@@ -54,15 +54,14 @@ export async function downloadResumable(
     }
     digest = digestIn(response.headers['repr-digest']);
     const from = isRest ? known : 0;
-    await pipeline(
-      counting(response, size - from, path, progress),
-      await fileAt(part, from, item.mode),
-    ).catch((error: unknown) => {
-      throw localFailure(error);
-    });
+    await pipeline(counting(response, size - from, path, progress), await fileAt(part, from)).catch(
+      (error: unknown) => {
+        throw localFailure(error);
+      },
+    );
   }
   if (known > 0) await check(part, digest);
-  await destination.finish(part, path, item.modified);
+  await destination.finish(part, path, item);
 }
 
 /** Returns the size of the part. It is 0 if there is none, or if something else has its name. */
@@ -74,9 +73,9 @@ async function sizeOfPart(part: string, most: number): Promise<number> {
   return 0;
 }
 
-async function fileAt(part: string, from: number, mode: number) {
+async function fileAt(part: string, from: number) {
   const { O_WRONLY, O_CREAT, O_NOFOLLOW } = constants;
-  const file = await open(part, O_WRONLY | O_CREAT | O_NOFOLLOW, (mode & 0o777) | 0o200);
+  const file = await open(part, O_WRONLY | O_CREAT | O_NOFOLLOW, 0o600);
   await file.truncate(from);
   return createWriteStream(part, { fd: file, start: from });
 }

@@ -1,11 +1,12 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { failureOf } from '../../connection/failures.ts';
 import { Failure, usageError } from '../../output/failure.ts';
+import { counted } from '../../output/formats.ts';
 import { Progress } from '../../output/progress.ts';
-import { Copier, type CopyResult } from '../../transfer/copy.ts';
-import type { DestinationTree, SourceTree } from '../../transfer/item.ts';
+import { Copier, isOfItem } from '../../transfer/copy.ts';
+import type { DestinationTree, SourceTree, TreeItem } from '../../transfer/item.ts';
 import { readPlace } from '../../transfer/place.ts';
-import { planSync } from '../../transfer/sync.ts';
+import { planSync, type SyncPlan } from '../../transfer/sync.ts';
 import type { Call } from '../spec/call.ts';
 import { defineCommand } from '../spec/command.ts';
 import { copyOptions, PARALLEL_OPTION, PLACES, RESULT_SHAPE, Trees, tellTotal } from './copy.ts';
@@ -31,20 +32,24 @@ export const syncCommand = defineCommand<SyncOptions>({
   summary: 'Make a directory as another one is, by transferring what differs',
   details: [
     PLACES,
-    'The content of SOURCE is compared with that of DESTINATION. Files of the same size and time are the same; if only the times differ, digests decide where the daemon tells them. A file for which nothing tells is transferred.',
+    'The content of SOURCE is compared with that of DESTINATION. Files of the same size and time are the same; if only the times differ, digests decide where the daemon tells them. A file for which nothing tells is transferred. Where only the mode differs, only the mode is set.',
+    'A file or a link gives way to whatever SOURCE has at its place, and with --delete a directory does too. An entry that fails is told and left, and the others go on.',
   ],
   arguments: [
     { name: 'source', help: 'a directory', completes: 'directory' },
     { name: 'destination', help: 'a directory, which is made if it is missing', completes: 'directory' },
   ],
   options: [
-    { flags: '--delete', help: 'remove what the source does not have' },
+    {
+      flags: '--delete',
+      help: 'remove what the source does not have, and replace directories by files and links',
+    },
     { flags: '-c, --checksum', help: 'compare the digests of all files' },
     { flags: '-n, --dry-run', help: 'only say what would be done' },
     { flags: '-w, --watch', help: 'go on, and transfer what changes' },
     PARALLEL_OPTION,
   ],
-  json: `${RESULT_SHAPE} with "removed" and "same"; with --dry-run {"transfer":[PATH],"remove":[PATH],"same"}`,
+  json: `${RESULT_SHAPE} with "modes", "removed", "same" and "failed"; with --dry-run {"transfer":[PATH],"modes":[PATH],"remove":[PATH],"same"}`,
   async run(call, options) {
     const [source, destination] = [readPlace(call.argument(0)), readPlace(call.argument(1))];
     if (source.side === 'local' && destination.side === 'local')
@@ -92,41 +97,59 @@ async function synchronize(
   destination: SourceTree & DestinationTree,
   options: SyncOptions,
 ): Promise<void> {
-  const { transfer, extra, same } = await planSync({ source, destination }, options);
-  const removed = options.delete ? extra : [];
-  if (options.dryRun) return tellPlan(call, transfer.map(pathOf), removed.map(pathOf), same);
-  const progress = new Progress(call.output);
-  const copier = new Copier(source, destination, copyOptions(call, progress, options.parallel));
+  const { output } = call;
+  const plan = await planSync({ source, destination }, options);
+  const { remove, transfer, modes, same } = plan;
+  if (options.dryRun) return tellPlan(call, plan);
+  const progress = new Progress(output);
+  let failed = 0;
+  const fail = (item: TreeItem, { message }: Failure) => {
+    failed++;
+    output.warn(`left ${pathOf(item)} as it was: ${message}`);
+  };
+  for (const item of plan.blocked)
+    fail(item, new Failure('failed', 'a directory is there, which only --delete replaces'));
+  const copier = new Copier(source, destination, { ...copyOptions(call, progress, options.parallel), fail });
+  let removed = 0;
   try {
-    for (const item of removed) await destination.remove(item.names);
+    for (const item of remove)
+      await destination.remove(item.names).then(
+        () => removed++,
+        (error) => {
+          const failure = failureOf(error, 'the daemon');
+          if (!isOfItem(failure)) throw failure;
+          fail(item, failure);
+        },
+      );
     await destination.makeDirectory([]);
     if (transfer.length > 0) await copier.items(transfer);
+    await copier.setModes(modes);
   } finally {
     progress.end();
   }
-  const { output } = call;
-  const total: CopyResult = copier.result;
+  const total = copier.result;
   if (output.isJson) {
     const seconds = Number(progress.seconds.toFixed(3));
-    return output.json({ ...total, removed: removed.length, same, seconds });
+    await output.json({ ...total, modes: modes.length, removed, same, failed, seconds });
+  } else {
+    await tellTotal(call, total, progress);
+    if (removed > 0) output.note(`${removed} removed`);
   }
-  await tellTotal(call, total, progress);
-  if (removed.length > 0) output.note(`${removed.length} removed`);
+  // What is watched is compared again after the next change.
+  if (failed > 0 && !options.watch)
+    throw new Failure('failed', `${counted(failed, 'entry', 'entries')} could not be synchronized`);
 }
 
 function pathOf({ names }: { readonly names: readonly string[] }): string {
   return names.join('/');
 }
 
-async function tellPlan(
-  { output }: Call,
-  transfer: readonly string[],
-  remove: readonly string[],
-  same: number,
-): Promise<void> {
-  await output.result({ transfer, remove, same }, async () => {
-    for (const path of transfer) await output.line('transfer ', path);
-    for (const path of remove) await output.line('remove   ', path);
+async function tellPlan({ output }: Call, { remove, transfer, modes, same }: SyncPlan): Promise<void> {
+  const paths = { transfer: transfer.map(pathOf), modes: modes.map(pathOf), remove: remove.map(pathOf) };
+  await output.result({ ...paths, same }, async () => {
+    for (const path of paths.remove) await output.line('remove   ', path);
+    for (const path of paths.transfer) await output.line('transfer ', path);
+    for (const path of paths.modes) await output.line('mode     ', path);
   });
 }
 
