@@ -16,8 +16,9 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 
 import { scratch } from '../support/machine/scratch.ts';
 import { startDaemon, type TestDaemon } from '../support/programs/daemon.ts';
-import { envctl } from '../support/programs/envctl.ts';
+import { envctl, startEnvctl } from '../support/programs/envctl.ts';
 import { generator } from '../support/services/random-tree.ts';
+import { until } from '../support/until.ts';
 
 let daemon: TestDaemon;
 beforeAll(async () => {
@@ -112,6 +113,70 @@ test('an entry that cannot be transferred is told and left, and the rest goes on
   } finally {
     execFileSync('umount', [mount]);
   }
+});
+
+test('what is left out is neither transferred nor removed', async () => {
+  const { here, there } = twoTrees();
+  const make = (root: string, path: string, content = '') => {
+    mkdirSync(join(root, path, '..'), { recursive: true });
+    writeFileSync(join(root, path), content);
+  };
+  make(here, '.envctlignore', '*.log\n');
+  make(here, '.gitignore', 'build/\n*.tmp\n');
+  make(here, 'sub/.gitignore', '!keep.tmp\n');
+  make(here, 'patterns', '/secret\n');
+  for (const path of [
+    'a.log',
+    'build/x',
+    'b.tmp',
+    'sub/keep.tmp',
+    'secret',
+    'sub/secret',
+    '.git/HEAD',
+    'c.o',
+  ])
+    make(here, path);
+  // A directory that the source does not have stays with what is left out, and loses the rest.
+  for (const path of ['gone/build/kept', 'gone/old', 'there.log', '.git/config', 'secret', 'extra'])
+    make(there, path, 'theirs');
+  const options = ['--exclude-from', join(here, 'patterns'), '--exclude', '*.o', '--gitignore', '--delete'];
+  expect(await sync(...options, here, `:${there}`)).toMatchObject({ code: 0 });
+  const files = Object.entries(describeTree(there)).filter(([, what]) => !what.endsWith('directory'));
+  expect(files.map(([path]) => path)).toEqual([
+    ...['/.envctlignore', '/.git/config', '/.gitignore', '/gone/build/kept', '/patterns', '/secret'],
+    ...['/sub/.gitignore', '/sub/keep.tmp', '/sub/secret', '/there.log'],
+  ]);
+  // The other way, the patterns are those of the sandbox.
+  make(here, 'extra', 'ours');
+  expect(await sync(...options, `:${there}`, here)).toMatchObject({ code: 0 });
+  expect(readdirSync(here)).toEqual(expect.arrayContaining(['a.log', 'build', 'b.tmp', '.git', 'c.o']));
+  expect(readdirSync(here)).not.toContain('extra');
+  // A directory with something that is left out does not give way to a file.
+  rmSync(join(here, 'gone'), { recursive: true, force: true });
+  writeFileSync(join(here, 'gone'), 'a file');
+  const result = await sync(...options, here, `:${there}`);
+  expect(result).toMatchObject({ code: 125 });
+  expect(result.stderr).toContain(
+    'left gone as it was: a directory is there with something that is left out',
+  );
+  expect(readFileSync(join(there, 'gone/build/kept'), 'utf8')).toBe('theirs');
+});
+
+test('sync --watch says that it watches, and what it moved', async () => {
+  const { here, there } = twoTrees();
+  writeFileSync(join(here, 'first'), '');
+  const running = startEnvctl(daemon.url, ['sync', '--watch', '--delete', here, `:${there}`]);
+  const says = (text: string) => until(`it says ${text}`, () => running.stderr().includes(text));
+  await says('[watching]');
+  await says('transfer  first');
+  writeFileSync(join(here, 'second'), '');
+  await says('transfer  second');
+  rmSync(join(here, 'first'));
+  await says('remove    first');
+  await until('the other one is alone', () => !readdirSync(there).includes('first'));
+  expect(readdirSync(there)).toEqual(['second']);
+  running.child.kill('SIGINT');
+  await running.result;
 });
 
 const NAMES = ['a', 'b', 'c', 'd'];

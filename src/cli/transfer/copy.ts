@@ -3,7 +3,7 @@ import { failureOf } from '../connection/failures.ts';
 import { Failure } from '../output/failure.ts';
 import type { Progress } from '../output/progress.ts';
 import { counting } from './counting.ts';
-import type { DestinationTree, SourceTree, TreeItem } from './item.ts';
+import type { DestinationTree, Select, SourceTree, TreeItem } from './item.ts';
 import { LocalTree } from './local-tree.ts';
 import { PART_BYTES, uploadInParts } from './parts.ts';
 import { inParallel } from './pool.ts';
@@ -21,6 +21,8 @@ export interface CopyOptions {
   skip(item: TreeItem, why: string): void;
   /** Is called for each item that fails, and the others go on. If it is absent, the first error ends the copy. */
   readonly fail?: (item: TreeItem, failure: Failure) => void;
+  /** Is called for each item that was transferred. */
+  readonly done?: (item: TreeItem) => void;
 }
 
 /** The numbers of items and bytes that were transferred. */
@@ -188,7 +190,9 @@ export class Copier {
     this.#options.skip(item, why);
   }
 
-  #count({ kind, size }: TreeItem): void {
+  #count(item: TreeItem): void {
+    const { kind, size } = item;
+    this.#options.done?.(item);
     if (kind === 'directory') this.result.directories++;
     else if (kind === 'link') this.result.links++;
     else {
@@ -212,10 +216,10 @@ export function isOfItem({ reason }: Failure): boolean {
   return reason === 'failed' || reason === 'not_found' || reason === 'refused';
 }
 
-/** Returns all items below the root of a tree. */
-export async function itemsOf(tree: SourceTree): Promise<TreeItem[]> {
+/** Returns all selected items below the root of a tree. */
+export async function itemsOf(tree: SourceTree, select?: Select): Promise<TreeItem[]> {
   const items: TreeItem[] = [];
-  for await (const item of tree.walk()) {
+  for await (const item of tree.walk(select)) {
     if (items.length >= 5_000_000)
       throw new Failure('failed', `${tree.label} has more than 5,000,000 entries`);
     items.push(item);

@@ -23,6 +23,7 @@ import {
   type ItemKind,
   requireDepth,
   requireName,
+  type Select,
   type SourceTree,
   type TreeItem,
 } from './item.ts';
@@ -58,7 +59,7 @@ export class LocalTree implements SourceTree, DestinationTree {
     return stats && itemOf([], stats, null);
   }
 
-  async *walk(): AsyncGenerator<TreeItem> {
+  async *walk(select?: Select): AsyncGenerator<TreeItem> {
     const pending: string[][] = [[]];
     for (let names = pending.pop(); names; names = pending.pop()) {
       requireDepth(names, this.label);
@@ -68,8 +69,9 @@ export class LocalTree implements SourceTree, DestinationTree {
         if (item) found.push(item);
       }
       found.sort((one, other) => ((one.names.at(-1) ?? '') < (other.names.at(-1) ?? '') ? -1 : 1));
-      yield* found;
-      for (const { kind, names: below } of found.reverse())
+      const selected = select ? await select(found) : found;
+      yield* selected;
+      for (const { kind, names: below } of selected.toReversed())
         if (kind === 'directory') pending.push([...below]);
     }
   }

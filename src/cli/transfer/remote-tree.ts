@@ -9,6 +9,7 @@ import {
   type ItemKind,
   requireDepth,
   requireName,
+  type Select,
   type SourceTree,
   type TreeItem,
 } from './item.ts';
@@ -48,15 +49,17 @@ export class RemoteTree implements SourceTree, DestinationTree {
     return entry && itemOf([], entry, entryType(entry));
   }
 
-  async *walk(): AsyncGenerator<TreeItem> {
+  async *walk(select?: Select): AsyncGenerator<TreeItem> {
     const pending: (readonly string[])[] = [[]];
     for (let names = pending.pop(); names; names = pending.pop()) {
       requireDepth(names, this.connection.target.name);
       const items = (await listDirectory(this.connection, this.pathOf(names))).map((entry) =>
         itemOf([...(names ?? []), entry.name], entry, kindOf(entry)),
       );
-      yield* items;
-      for (const { kind, names: below } of items.reverse()) if (kind === 'directory') pending.push(below);
+      const selected = select ? await select(items) : items;
+      yield* selected;
+      for (const { kind, names: below } of selected.toReversed())
+        if (kind === 'directory') pending.push(below);
     }
   }
 

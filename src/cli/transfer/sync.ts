@@ -1,4 +1,5 @@
 import { canTransfer, itemsOf } from './copy.ts';
+import type { Excludes } from './excludes.ts';
 import type { DestinationTree, SourceTree, TreeItem } from './item.ts';
 import { inParallel } from './pool.ts';
 import { RemoteTree } from './remote-tree.ts';
@@ -15,8 +16,8 @@ export interface SyncPlan {
   readonly transfer: readonly TreeItem[];
   /** Of these items, only the mode differs. */
   readonly modes: readonly TreeItem[];
-  /** A directory is in the place of these items, and stays. */
-  readonly blocked: readonly TreeItem[];
+  /** A directory is in the place of these items, and stays, with the reason. */
+  readonly blocked: readonly (readonly [TreeItem, why: string])[];
   readonly same: number;
 }
 
@@ -27,7 +28,10 @@ export interface SyncOptions {
   readonly parallel?: number;
 }
 
-type Trees = { readonly source: SourceTree; readonly destination: SourceTree & DestinationTree };
+interface Trees {
+  readonly source: SourceTree;
+  readonly destination: SourceTree & DestinationTree;
+}
 
 /**
  * Compares two trees. Files and links with the same size and time are equal. If only the times of files differ, the digests
@@ -35,26 +39,27 @@ type Trees = { readonly source: SourceTree; readonly destination: SourceTree & D
  * the source.
  */
 export async function planSync(
-  { source, destination }: Trees,
+  { source, destination, excludes }: Trees & { readonly excludes: Excludes },
   { delete: isDeleting = false, checksum = false, parallel = 8 }: SyncOptions = {},
 ): Promise<SyncPlan> {
+  // The source has the patterns for both sides, so it comes first.
+  const wanted = await itemsOf(source, (items) => excludes.ofSource(source, items));
   const there = new Map<string, TreeItem>();
   if ((await destination.root())?.kind === 'directory')
-    for (const item of await itemsOf(destination)) there.set(keyOf(item), item);
+    for (const item of await itemsOf(destination, (items) => excludes.ofDestination(items)))
+      there.set(keyOf(item), item);
   const aheadMs = destination instanceof RemoteTree ? (await destination.state()).clockAheadMs : 0;
   const keepsModes = await destination.keepsModes();
-  const wanted = await itemsOf(source);
-  const [transfer, modes, replaced, blocked] = [new Set<TreeItem>(), new Set<TreeItem>(), [], []] as [
-    Set<TreeItem>,
-    Set<TreeItem>,
-    TreeItem[],
-    TreeItem[],
-  ];
+  const transfer = new Set<TreeItem>();
+  const modes = new Set<TreeItem>();
+  const replaced: TreeItem[] = [];
+  const blocked: (readonly [TreeItem, string])[] = [];
   let same = 0;
   await inParallel(wanted, parallel, async (item) => {
     const known = there.get(keyOf(item));
     if (known && known.kind !== item.kind && canTransfer(item)) {
-      if (known.kind === 'directory' && !isDeleting) return void blocked.push(item);
+      const why = whyItStays(known, excludes, isDeleting);
+      if (why !== null) return void blocked.push([item, why]);
       replaced.push(known);
     }
     if (!known || !(await isSame({ source, destination }, item, known, { checksum, aheadMs })))
@@ -63,9 +68,10 @@ export async function planSync(
     else same++;
   });
   const kept = new Set(wanted.map(keyOf));
-  const leftOut = new Set(wanted.filter((item) => !canTransfer(item)).map(keyOf));
+  const untouched = [...wanted.filter((item) => !canTransfer(item)), ...blocked.map(([item]) => item)];
+  const left = new Set(untouched.map(keyOf));
   const extra = Array.from(there.values()).filter(
-    (item) => !kept.has(keyOf(item)) && !isBelow(item, leftOut),
+    (item) => !kept.has(keyOf(item)) && !isBelow(item, left) && !excludes.isHolder(item),
   );
   return {
     remove: outermost(isDeleting ? [...extra, ...replaced] : replaced),
@@ -74,6 +80,13 @@ export async function planSync(
     blocked,
     same,
   };
+}
+
+/** Returns why an item of the destination does not give way to another kind, or null if it does. */
+function whyItStays(known: TreeItem, excludes: Excludes, isDeleting: boolean): string | null {
+  if (known.kind !== 'directory') return null;
+  if (excludes.isHolder(known)) return 'a directory is there with something that is left out';
+  return isDeleting ? null : 'a directory is there, which only --delete replaces';
 }
 
 interface Comparison {

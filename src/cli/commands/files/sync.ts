@@ -1,10 +1,12 @@
+import { readFile } from 'node:fs/promises';
 import { setTimeout as delay } from 'node:timers/promises';
 import { failureOf } from '../../connection/failures.ts';
 import { Failure, usageError } from '../../output/failure.ts';
 import { counted } from '../../output/formats.ts';
 import { Progress } from '../../output/progress.ts';
 import { Copier, isOfItem } from '../../transfer/copy.ts';
-import type { DestinationTree, SourceTree, TreeItem } from '../../transfer/item.ts';
+import { Excludes } from '../../transfer/excludes.ts';
+import type { SourceTree, TreeItem } from '../../transfer/item.ts';
 import { readPlace } from '../../transfer/place.ts';
 import { planSync, type SyncPlan } from '../../transfer/sync.ts';
 import type { Call } from '../spec/call.ts';
@@ -24,6 +26,9 @@ interface SyncOptions {
   readonly checksum?: boolean;
   readonly dryRun?: boolean;
   readonly watch?: boolean;
+  readonly exclude?: readonly string[];
+  readonly excludeFrom?: readonly string[];
+  readonly gitignore?: boolean;
   readonly parallel?: number;
 }
 
@@ -34,6 +39,7 @@ export const syncCommand = defineCommand<SyncOptions>({
     PLACES,
     'The content of SOURCE is compared with that of DESTINATION. Files of the same size and time are the same; if only the times differ, digests decide where the daemon tells them. A file for which nothing tells is transferred. Where only the mode differs, only the mode is set.',
     'A file or a link gives way to whatever SOURCE has at its place, and with --delete a directory does too. An entry that fails is told and left, and the others go on.',
+    'What is left out is neither transferred nor removed. Patterns are those of gitignore(5). Those of a file .envctlignore in SOURCE count too.',
   ],
   arguments: [
     { name: 'source', help: 'a directory', completes: 'directory' },
@@ -47,6 +53,18 @@ export const syncCommand = defineCommand<SyncOptions>({
     { flags: '-c, --checksum', help: 'compare the digests of all files' },
     { flags: '-n, --dry-run', help: 'only say what would be done' },
     { flags: '-w, --watch', help: 'go on, and transfer what changes' },
+    {
+      flags: '--exclude <pattern>',
+      help: 'leave out what matches, as in .gitignore; may be given several times',
+      isRepeated: true,
+    },
+    {
+      flags: '--exclude-from <file>',
+      help: 'leave out what the patterns of this file match',
+      isRepeated: true,
+      completes: 'file',
+    },
+    { flags: '--gitignore', help: 'leave out .git, and what the .gitignore files of SOURCE say' },
     PARALLEL_OPTION,
   ],
   json: `${RESULT_SHAPE} with "modes", "removed", "same" and "failed"; with --dry-run {"transfer":[PATH],"modes":[PATH],"remove":[PATH],"same"}`,
@@ -57,12 +75,25 @@ export const syncCommand = defineCommand<SyncOptions>({
     const trees = new Trees(call);
     const from = await trees.at(source);
     await requireDirectory(from);
-    const once = async () => synchronize(call, from, await trees.at(destination), options);
+    const patterns = await patternsOf(options);
+    const once = async () => {
+      const excludes = new Excludes(patterns, options.gitignore ?? false);
+      await synchronize(call, { source: from, destination: await trees.at(destination), excludes }, options);
+    };
     if (options.watch) await follow(call, from, once);
     else await once();
     return 0;
   },
 });
+
+async function patternsOf({ exclude = [], excludeFrom = [] }: SyncOptions): Promise<string[]> {
+  const files = excludeFrom.map((path) =>
+    readFile(path, 'utf8').catch((error: Error) => {
+      throw usageError(`cannot read --exclude-from ${path}: ${error.message}`);
+    }),
+  );
+  return [...(await Promise.all(files)), ...exclude];
+}
 
 async function requireDirectory(tree: SourceTree): Promise<void> {
   if ((await tree.root())?.kind !== 'directory')
@@ -77,7 +108,10 @@ async function follow({ output }: Call, source: SourceTree, once: () => Promise<
   for (let failures = 0; ; failures++) {
     try {
       await requireDirectory(source);
+      let isWatched = false;
       for await (const _ of changesOf(source)) {
+        if (!isWatched) output.note({ style: 'dim', text: '[watching]' });
+        isWatched = true;
         await once();
         failures = 0;
       }
@@ -93,12 +127,12 @@ async function follow({ output }: Call, source: SourceTree, once: () => Promise<
 
 async function synchronize(
   call: Call,
-  source: SourceTree,
-  destination: SourceTree & DestinationTree,
+  trees: Parameters<typeof planSync>[0],
   options: SyncOptions,
 ): Promise<void> {
+  const { source, destination } = trees;
   const { output } = call;
-  const plan = await planSync({ source, destination }, options);
+  const plan = await planSync(trees, options);
   const { remove, transfer, modes, same } = plan;
   if (options.dryRun) return tellPlan(call, plan);
   const progress = new Progress(output);
@@ -107,14 +141,21 @@ async function synchronize(
     failed++;
     output.warn(`left ${pathOf(item)} as it was: ${message}`);
   };
-  for (const item of plan.blocked)
-    fail(item, new Failure('failed', 'a directory is there, which only --delete replaces'));
-  const copier = new Copier(source, destination, { ...copyOptions(call, progress, options.parallel), fail });
+  for (const [item, why] of plan.blocked) fail(item, new Failure('failed', why));
+  const moved: string[] = [];
+  const copier = new Copier(source, destination, {
+    ...copyOptions(call, progress, options.parallel),
+    fail,
+    done: (item) => moved.push(`transfer  ${pathOf(item)}`),
+  });
   let removed = 0;
   try {
     for (const item of remove)
       await destination.remove(item.names).then(
-        () => removed++,
+        () => {
+          removed++;
+          moved.push(`remove    ${pathOf(item)}`);
+        },
         (error) => {
           const failure = failureOf(error, 'the daemon');
           if (!isOfItem(failure)) throw failure;
@@ -128,10 +169,12 @@ async function synchronize(
     progress.end();
   }
   const total = copier.result;
+  // The names are printed after the bar of the progress has gone.
+  if (options.watch) for (const line of moved) output.note(line);
   if (output.isJson) {
     const seconds = Number(progress.seconds.toFixed(3));
     await output.json({ ...total, modes: modes.length, removed, same, failed, seconds });
-  } else {
+  } else if (!options.watch || moved.length > 0) {
     await tellTotal(call, total, progress);
     if (removed > 0) output.note(`${removed} removed`);
   }
