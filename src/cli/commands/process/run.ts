@@ -26,6 +26,7 @@ interface RunOptions extends StartOptions {
 
 export const runCommand = defineCommand<RunOptions>({
   name: 'run',
+  alias: 'exec',
   summary: 'Run a command and stream its output',
   details: [
     'The output comes byte for byte, each stream on its own. Standard input is passed on unless it is a terminal; then --tty does that. The command is not a line of shell: for one, run `sh -c LINE`.',

@@ -4,7 +4,7 @@ import { EXITS_OF_PROCESSES, START_OPTIONS, type StartOptions, startRequest } fr
 import { ESCAPE_OPTION, runInTerminal } from './terminal.ts';
 
 export const shellCommand = defineCommand<
-  StartOptions & { readonly shell?: string; readonly escape?: string }
+  StartOptions & { readonly shell?: string; readonly command?: string; readonly escape?: string }
 >({
   name: 'shell',
   summary: 'Open a shell in a terminal',
@@ -15,6 +15,7 @@ export const shellCommand = defineCommand<
   arguments: [],
   options: [
     { flags: '--shell <program>', help: 'the program; default: /bin/bash' },
+    { flags: '-c, --command <line>', help: 'run this line of shell, and leave' },
     ESCAPE_OPTION,
     ...START_OPTIONS,
   ],
@@ -22,8 +23,9 @@ export const shellCommand = defineCommand<
   json: 'the events of `run`',
   async run(call, options) {
     if (options.shell === '') throw usageError('--shell must name a program');
+    const line = options.command === undefined ? [] : ['-c', options.command];
     const connection = await call.connection();
-    const request = startRequest([options.shell ?? '/bin/bash', '-l'], options);
+    const request = startRequest([options.shell ?? '/bin/bash', '-l', ...line], options);
     return runInTerminal(call, connection, request, options);
   },
 });
