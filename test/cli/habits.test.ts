@@ -46,3 +46,16 @@ test('shell -c runs a line', async () => {
   expect(await terminal.exit).toBe(3);
   expect(terminal.screen).toContain('42');
 });
+
+test('a shell whose input is a pipe reads it to the end', async () => {
+  const input = 'echo roses; echo thorns >&2\nexit 3\n';
+  expect(await envctl(daemon.url, ['shell'], { input })).toMatchObject({
+    code: 3,
+    stdout: 'roses\n',
+    stderr: expect.stringContaining('thorns\n'),
+  });
+  expect(await envctl(daemon.url, ['shell'], { input: 'echo violets' })).toMatchObject({
+    code: 0,
+    stdout: 'violets\n',
+  });
+});
