@@ -57,7 +57,7 @@ const OWNERS: Record<string, RegExp> = {
   '@connectrpc/connect-node':
     /^(daemon\/http\/connect\/connect-node|cli\/connection\/connection|cli\/conformance\/suite\/daemon)\.ts$/,
   '@bufbuild/protobuf': /^(daemon\/(http\/(connect|rpc)|extensions)|cli\/(process|conformance))\/.+\.ts$/,
-  ignore: /^daemon\/extensions\/search\/.+\.ts$/,
+  ignore: /^(daemon\/extensions\/search\/.+|cli\/transfer\/excludes)\.ts$/,
   'client-zip': /^daemon\/extensions\/zip\/.+\.ts$/,
   'tar-stream': /^cli\/transfer\/.+\.ts$/,
   diff: /^daemon\/extensions\/search\/.+\.ts$/,

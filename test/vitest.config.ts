@@ -19,7 +19,7 @@ const LONG = [
   'test/attack/processes/{crowds,long-arguments,stalled-readers,starts-stopped}.test.ts',
   'test/attack/watch/{memory,renames}.test.ts',
   'test/cli/console/*.test.ts',
-  'test/cli/{files,processes}.test.ts',
+  'test/cli/{files,processes,sync}.test.ts',
   'test/clients/talk.test.ts',
   'test/daemon/files/{cache-browser,large}.test.ts',
   'test/daemon/guest/{certificates,log-collector}.test.ts',

@@ -1,3 +1,4 @@
+import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import {
   chmodSync,
@@ -16,6 +17,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { scratch } from '../support/machine/scratch.ts';
 import { startDaemon, type TestDaemon } from '../support/programs/daemon.ts';
+import { endWithTests } from '../support/programs/end-with-tests.ts';
 import { EnvctlTerminal, envctl, startEnvctl } from '../support/programs/envctl.ts';
 import { owned } from '../support/programs/owned.ts';
 import { startRelay } from '../support/servers/relay.ts';
@@ -226,6 +228,29 @@ describe('cp', () => {
     expect((await run('cp', `:${source}`, destination)).code).toBe(0);
   });
 
+  test('a file that grows while it is copied arrives as it was when the copy began, both ways', async () => {
+    const directory = scratch();
+    const [here, there] = [join(directory, 'growing.log'), join(remote, 'growing.log')];
+    const line = Buffer.from('a line of a log\n'.repeat(64));
+    const large = Buffer.concat(Array.from({ length: 9 * 1024 }, () => line));
+    for (const path of [here, there]) writeFileSync(path, large);
+    const writer = spawn('sh', ['-c', 'while :; do echo more | tee -a "$1" >>"$2"; done', '-', here, there]);
+    endWithTests(writer);
+    await until('it grows', () => statSync(there).size > large.length && statSync(here).size > large.length);
+    expect(await run('cp', `:${there}`, join(directory, 'down'))).toMatchObject({ code: 0 });
+    expect(await run('cp', here, `:${join(remote, 'up')}`)).toMatchObject({ code: 0 });
+    writer.kill('SIGKILL');
+    for (const [copy, source] of [
+      [join(directory, 'down'), there],
+      [join(remote, 'up'), here],
+    ] as const) {
+      const arrived = readFileSync(copy);
+      expect(arrived.length).toBeGreaterThan(large.length);
+      expect(readFileSync(source).subarray(0, arrived.length).equals(arrived)).toBe(true);
+    }
+    expect(readdirSync(directory).filter((name) => name.endsWith('.envctl-part'))).toEqual([]);
+  });
+
   test('a large upload goes in parts, and those that are there are not sent again', async () => {
     const directory = scratch();
     const source = join(directory, 'huge');
@@ -262,7 +287,12 @@ describe('sync', () => {
     expect(await sync()).toMatchObject({ files: 0, same: 8 });
     writeFileSync(join(tree, 'a/one'), 'two');
     writeFileSync(join(there, 'extra'), 'x');
-    expect(await sync('-n', '--delete')).toEqual({ transfer: ['a/one'], remove: ['extra'], same: 7 });
+    expect(await sync('-n', '--delete')).toEqual({
+      transfer: ['a/one'],
+      modes: [],
+      remove: ['extra'],
+      same: 7,
+    });
     expect(await sync('--delete')).toMatchObject({ files: 1, removed: 1, same: 7 });
     expect(treeOf(there)).toEqual(treeOf(tree));
     // Another time and the same content: the digest says so.

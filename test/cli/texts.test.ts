@@ -10,7 +10,7 @@ import { envctl } from '../support/programs/envctl.ts';
 test('the help names every command', async () => {
   const { stdout, code } = await envctl('', ['--help']);
   expect(code).toBe(0);
-  for (const { name } of COMMANDS) expect(stdout).toContain(`  ${name.split(' ')[0]} `);
+  for (const { name } of COMMANDS) expect(stdout).toMatch(new RegExp(`  ${name.split(' ')[0]}[ |]`));
   expect((await envctl('', ['run', '--help'])).stdout).toContain('--detach');
 });
 
@@ -21,12 +21,23 @@ test.each([
   [['run', '--timeout', 'soon', 'x'], /It must be a time such as/],
   [['run', '--timeout', '25d', 'x'], /It must be at most 24d/],
   [['top', '--interval', '25d'], /It must be at most 24d/],
-  [[], /give a command/],
+  [['sanboxes', 'list'], /unknown command 'sanboxes' \(Did you mean sandboxes\?\); see `envctl --help`/],
+  [['ps', '--usag'], /unknown option '--usag' \(Did you mean --usage\?\); see `envctl ps --help`/],
+  [['sandboxes', 'list', '--nosuch'], /see `envctl sandboxes list --help`/],
 ])('a wrong command line is one line with exit code 120: %j', async (args, line) => {
   const { code, stderr, stdout } = await envctl('', args);
   expect({ code, stdout }).toEqual({ code: 120, stdout: '' });
   expect(stderr).toMatch(line);
   expect(stderr).toMatch(/^envctl: [^\n]+\n$/);
+});
+
+test.each([
+  [[], 'Usage: envctl'],
+  [['sandboxes'], 'Usage: envctl sandboxes'],
+])('without a command, the help is printed: %j', async (args, usage) => {
+  const { code, stdout, stderr } = await envctl('', args);
+  expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  expect(stdout).toContain(usage);
 });
 
 test('the manual is accepted by man, and has all commands and exit codes', async () => {

@@ -23,29 +23,40 @@ interface Tree {
 
 /** Parses a command line, without node and script. Throws a `Failure` with the reason `usage`. */
 export function parseCommandLine(tree: Tree, argv: readonly string[]): Parsed {
-  const printed: string[] = [];
-  const complaints: string[] = [];
   const found: Parsed[] = [];
   const program = programOf(tree, (parsed) => found.push(parsed));
+  const printed: string[] = [];
+  const complaints: string[] = [];
+  let complaining = program.name();
   for (const command of [program, ...program.commands, ...program.commands.flatMap((one) => one.commands)])
     command.exitOverride().configureOutput({
       writeOut: (text) => printed.push(text),
-      writeErr: (text) => complaints.push(text),
+      writeErr: (text) => {
+        complaints.push(text);
+        complaining = nameOf(command);
+      },
     });
   try {
     program.parse([...argv], { from: 'user' });
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error;
-    if (error.exitCode !== 0) throw complaint(complaints, error);
+    // Without a command, commander writes the whole help as a complaint.
+    if (error.code === 'commander.help') return { print: complaints.join('') };
+    if (error.exitCode !== 0) throw complaint(complaints, error, complaining);
   }
   return found[0] ?? { print: printed.join('') };
 }
 
-function complaint(lines: readonly string[], error: CommanderError): Error {
-  // Without arguments, commander would print the whole help to standard error.
-  if (error.code === 'commander.help') return usageError('give a command: `envctl --help` lists them');
-  const [line = error.message] = lines.join('').split('\n');
-  return usageError(`${printableLines(line).replace(/^error: /, '')}; see \`envctl --help\``);
+function complaint(lines: readonly string[], error: CommanderError, command: string): Error {
+  // The second line asks what was meant.
+  const [line = error.message, question = ''] = lines.join('').split('\n');
+  const told = `${line} ${question}`.trimEnd().replace(/^error: /, '');
+  return usageError(`${printableLines(told)}; see \`${command} --help\``);
+}
+
+/** Returns the words that call a command, such as `envctl sandboxes list`. */
+function nameOf(command: Command): string {
+  return command.parent ? `${nameOf(command.parent)} ${command.name()}` : command.name();
 }
 
 function programOf({ commands, groups, version }: Tree, onFound: (parsed: Parsed) => void): Command {
@@ -72,10 +83,14 @@ function programOf({ commands, groups, version }: Tree, onFound: (parsed: Parsed
 function commandOf(spec: CommandSpec, name: string, onFound: (parsed: Parsed) => void): Command {
   const command = new Command(name).description([spec.summary, ...(spec.details ?? [])].join('\n\n'));
   command.summary(spec.summary).allowExcessArguments(false);
+  if (spec.alias !== undefined) command.alias(spec.alias);
   if (spec.passesThrough) command.passThroughOptions();
   for (const each of spec.arguments) command.addArgument(argumentOf(each));
   addOptions(command, spec.options);
-  addOptions(command, GLOBAL_OPTIONS, 'Options of every command:');
+  // A command may give an option of all commands a letter of its own.
+  const own = new Set(spec.options.map(({ flags }) => longFlagOf(flags)));
+  const others = GLOBAL_OPTIONS.filter(({ flags }) => !own.has(longFlagOf(flags)));
+  addOptions(command, others, 'Options of every command:');
   return command.action(() => {
     onFound({ command: spec, args: command.args, options: command.optsWithGlobals() });
   });
@@ -86,6 +101,10 @@ function addOptions(command: Command, options: readonly OptionSpec[], group?: st
     const option = optionOf(spec);
     command.addOption(group === undefined ? option : option.helpGroup(group));
   }
+}
+
+function longFlagOf(flags: string): string {
+  return /--[a-z-]+/.exec(flags)?.[0] ?? flags;
 }
 
 function argumentOf({ name, help, isOptional, isVariadic }: ArgumentSpec): Argument {

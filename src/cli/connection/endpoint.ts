@@ -118,7 +118,8 @@ function requireHeader(name: string, secret: string | null): void {
 }
 
 function originOf(text: string): string {
-  const url = URL.parse(text);
+  // `host:port` would be read as a scheme.
+  const url = URL.parse(/^[a-z0-9.-]+(:\d+)?(\/|$)|^\[[0-9a-f:]+\]/i.test(text) ? `http://${text}` : text);
   if (!url || !/^https?:$/.test(url.protocol)) throw usageError(`'${text}' is not a URL with http or https`);
   if (url.username + url.password !== '')
     throw usageError('a URL must not have a password: use --token and --user');

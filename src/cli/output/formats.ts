@@ -25,6 +25,6 @@ export function formatTime(time: Date): string {
 }
 
 /** Returns a number with its noun, such as `1 file` or `3 files`. */
-export function counted(count: number, noun: string): string {
-  return `${count} ${noun}${count === 1 ? '' : 's'}`;
+export function counted(count: number, noun: string, nouns = `${noun}s`): string {
+  return `${count} ${count === 1 ? noun : nouns}`;
 }

@@ -1,9 +1,9 @@
 import { join } from 'node:path';
-import { askState } from '../connection/daemon-state.ts';
+import { failureOf } from '../connection/failures.ts';
 import { Failure } from '../output/failure.ts';
 import type { Progress } from '../output/progress.ts';
 import { counting } from './counting.ts';
-import type { DestinationTree, SourceTree, TreeItem } from './item.ts';
+import type { DestinationTree, Select, SourceTree, TreeItem } from './item.ts';
 import { LocalTree } from './local-tree.ts';
 import { PART_BYTES, uploadInParts } from './parts.ts';
 import { inParallel } from './pool.ts';
@@ -19,6 +19,10 @@ export interface CopyOptions {
   readonly progress: Progress;
   /** Is called for each item that is left out. */
   skip(item: TreeItem, why: string): void;
+  /** Is called for each item that fails, and the others go on. If it is absent, the first error ends the copy. */
+  readonly fail?: (item: TreeItem, failure: Failure) => void;
+  /** Is called for each item that was transferred. */
+  readonly done?: (item: TreeItem) => void;
 }
 
 /** The numbers of items and bytes that were transferred. */
@@ -53,7 +57,7 @@ export class Copier {
   async tree(items: readonly TreeItem[]): Promise<void> {
     const wanted = this.#expect(items);
     const [source, destination] = [this.#source, this.#destination];
-    if (source instanceof RemoteTree && destination instanceof LocalTree && (await hasArchives(source)))
+    if (source instanceof RemoteTree && destination instanceof LocalTree && (await source.keepsModes()))
       return this.#fromArchive(source, destination, wanted);
     await this.#copyAll(wanted);
   }
@@ -61,6 +65,12 @@ export class Copier {
   /** Copies items of the source to the same names at the destination. Throws `Failure`. */
   async items(items: readonly TreeItem[]): Promise<void> {
     await this.#copyAll(this.#expect(items));
+  }
+
+  /** Gives items at the destination the modes that they have here. Inner ones come first, while a directory lets us in. */
+  async setModes(items: readonly TreeItem[]): Promise<void> {
+    for (const item of items.toReversed())
+      await this.#attempt(item, () => this.#destination.setMode(item.names, item.mode));
   }
 
   #expect(items: readonly TreeItem[]): TreeItem[] {
@@ -71,7 +81,7 @@ export class Copier {
 
   async #copyAll(items: readonly TreeItem[]): Promise<void> {
     const [source, destination] = [this.#source, this.#destination];
-    if (source instanceof LocalTree && destination instanceof RemoteTree && (await hasArchives(destination)))
+    if (source instanceof LocalTree && destination instanceof RemoteTree && (await destination.keepsModes()))
       return this.#byArchive(source, destination, items);
     await this.#oneByOne(items);
   }
@@ -91,25 +101,65 @@ export class Copier {
 
   async #byArchive(source: LocalTree, destination: RemoteTree, items: readonly TreeItem[]): Promise<void> {
     const isLarge = ({ kind, size }: TreeItem) => kind === 'file' && size > PART_BYTES;
-    const small = items.filter((item) => !isLarge(item));
-    if (small.length > 0) await uploadArchive(source, small, destination, [], this.#options.progress);
-    for (const item of small) this.#count(item);
-    for (const item of items.filter(isLarge)) await this.#copy(item, item.names);
+    await this.#inArchives(
+      source,
+      destination,
+      items.filter((item) => !isLarge(item)),
+    );
+    const large = items.filter(isLarge);
+    for (const item of large) await this.#attempt(item, () => this.#copy(item, item.names));
+    await this.setModes(large);
+  }
+
+  /** An archive with an item that fails is sent again in halves, until the item is alone. */
+  async #inArchives(source: LocalTree, destination: RemoteTree, items: readonly TreeItem[]): Promise<void> {
+    const [first] = items;
+    if (!first) return;
+    const send = async () => {
+      await uploadArchive(source, items, destination, [], this.#options.progress);
+      for (const item of items) this.#count(item);
+    };
+    if (items.length === 1) return this.#attempt(first, send);
+    try {
+      await send();
+    } catch (error) {
+      if (!this.#options.fail || !isOfItem(failureOf(error, destination.connection.target.name))) throw error;
+      const half = Math.ceil(items.length / 2);
+      await this.#inArchives(source, destination, items.slice(0, half));
+      await this.#inArchives(source, destination, items.slice(half));
+    }
   }
 
   async #oneByOne(items: readonly TreeItem[]): Promise<void> {
     for (const item of items) {
-      if (item.kind === 'directory') {
-        await this.#destination.makeDirectory(item.names);
-        this.#count(item);
-      }
+      if (item.kind === 'directory')
+        await this.#attempt(item, async () => {
+          await this.#destination.makeDirectory(item.names);
+          this.#count(item);
+        });
     }
     const files = items.filter(({ kind, names, target }) => {
       if (kind === 'link')
         this.#skip({ kind, names, target } as TreeItem, 'a link, which this daemon cannot make');
       return kind === 'file';
     });
-    await inParallel(files, this.#options.parallel, (item) => this.#copy(item, item.names));
+    await inParallel(files, this.#options.parallel, (item) =>
+      this.#attempt(item, () => this.#copy(item, item.names)),
+    );
+    if (await this.#destination.keepsModes())
+      await this.setModes(items.filter(({ kind }) => kind === 'directory'));
+  }
+
+  async #attempt(item: TreeItem, step: () => Promise<void>): Promise<void> {
+    const { fail } = this.#options;
+    if (!fail) return step();
+    try {
+      await step();
+    } catch (error) {
+      const failure = failureOf(error, 'the daemon');
+      if (!isOfItem(failure)) throw failure;
+      fail(item, failure);
+    }
   }
 
   async #copy(item: TreeItem, names: readonly string[]): Promise<void> {
@@ -127,10 +177,11 @@ export class Copier {
   }
 
   #isKnown(item: TreeItem): boolean {
-    if (item.kind === 'other')
-      this.#skip(item, 'neither a file nor a directory, or of a name that is not UTF-8');
-    else if (item.kind === 'link' && item.target === null) this.#skip(item, 'a link');
-    else return true;
+    if (canTransfer(item)) return true;
+    this.#skip(
+      item,
+      item.kind === 'link' ? 'a link' : 'neither a file nor a directory, or of a name that is not UTF-8',
+    );
     return false;
   }
 
@@ -139,7 +190,9 @@ export class Copier {
     this.#options.skip(item, why);
   }
 
-  #count({ kind, size }: TreeItem): void {
+  #count(item: TreeItem): void {
+    const { kind, size } = item;
+    this.#options.done?.(item);
     if (kind === 'directory') this.result.directories++;
     else if (kind === 'link') this.result.links++;
     else {
@@ -153,15 +206,20 @@ function nameOf({ label }: SourceTree, { names }: TreeItem): string {
   return names.length > 0 ? names.join('/') : label;
 }
 
-/** Returns whether a daemon can pack and unpack archives. */
-async function hasArchives({ connection }: RemoteTree): Promise<boolean> {
-  return (await askState(connection)).hasExtensions;
+/** Returns whether an item can be made elsewhere. */
+export function canTransfer({ kind, target }: TreeItem): boolean {
+  return kind === 'link' ? target !== null : kind !== 'other';
 }
 
-/** Returns all items below the root of a tree. */
-export async function itemsOf(tree: SourceTree): Promise<TreeItem[]> {
+/** Returns whether a failure concerns one item, so that others may succeed. */
+export function isOfItem({ reason }: Failure): boolean {
+  return reason === 'failed' || reason === 'not_found' || reason === 'refused';
+}
+
+/** Returns all selected items below the root of a tree. */
+export async function itemsOf(tree: SourceTree, select?: Select): Promise<TreeItem[]> {
   const items: TreeItem[] = [];
-  for await (const item of tree.walk()) {
+  for await (const item of tree.walk(select)) {
     if (items.length >= 5_000_000)
       throw new Failure('failed', `${tree.label} has more than 5,000,000 entries`);
     items.push(item);

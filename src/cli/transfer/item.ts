@@ -18,14 +18,17 @@ export interface TreeItem {
   readonly target: string | null;
 }
 
+/** Returns those items of one directory that are walked over. */
+export type Select = (items: readonly TreeItem[]) => Promise<readonly TreeItem[]>;
+
 /** A tree that can be read. */
 export interface SourceTree {
   /** Messages use this text for the tree. */
   readonly label: string;
   /** Returns the root, or null if there is none. Follows a link at the root. */
   root(): Promise<TreeItem | null>;
-  /** Yields all items below the root, and each directory before its content. Follows no link. */
-  walk(): AsyncGenerator<TreeItem>;
+  /** Yields all selected items below the root, and each directory before its content. Follows no link. */
+  walk(select?: Select): AsyncGenerator<TreeItem>;
   open(item: TreeItem): Promise<Readable>;
   /** Returns the SHA-256 of a file in base64. Returns null if that would mean to download the whole file. */
   digest(item: TreeItem): Promise<string | null>;
@@ -37,11 +40,15 @@ export interface SourceTree {
 export interface DestinationTree {
   readonly label: string;
   root(): Promise<TreeItem | null>;
-  walk(): AsyncGenerator<TreeItem>;
+  walk(select?: Select): AsyncGenerator<TreeItem>;
   makeDirectory(names: readonly string[]): Promise<void>;
   /** Writes a file to `names`. The file appears there only when it is complete. */
   write(names: readonly string[], item: TreeItem, content: Readable): Promise<void>;
   remove(names: readonly string[]): Promise<void>;
+  /** Returns whether `setMode` works. Not every daemon can do that. */
+  keepsModes(): Promise<boolean>;
+  /** Sets the permission bits of a file or a directory. */
+  setMode(names: readonly string[], mode: number): Promise<void>;
   digest(item: TreeItem): Promise<string | null>;
 }
 

@@ -1,6 +1,18 @@
 import { createHash } from 'node:crypto';
-import { createReadStream, createWriteStream, type Stats } from 'node:fs';
-import { lstat, mkdir, open, opendir, readlink, rename, rm, stat, utimes, watch } from 'node:fs/promises';
+import { constants, createReadStream, createWriteStream, type Stats } from 'node:fs';
+import {
+  chmod,
+  lstat,
+  mkdir,
+  open,
+  opendir,
+  readlink,
+  rename,
+  rm,
+  stat,
+  utimes,
+  watch,
+} from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
@@ -11,6 +23,7 @@ import {
   type ItemKind,
   requireDepth,
   requireName,
+  type Select,
   type SourceTree,
   type TreeItem,
 } from './item.ts';
@@ -46,7 +59,7 @@ export class LocalTree implements SourceTree, DestinationTree {
     return stats && itemOf([], stats, null);
   }
 
-  async *walk(): AsyncGenerator<TreeItem> {
+  async *walk(select?: Select): AsyncGenerator<TreeItem> {
     const pending: string[][] = [[]];
     for (let names = pending.pop(); names; names = pending.pop()) {
       requireDepth(names, this.label);
@@ -56,8 +69,9 @@ export class LocalTree implements SourceTree, DestinationTree {
         if (item) found.push(item);
       }
       found.sort((one, other) => ((one.names.at(-1) ?? '') < (other.names.at(-1) ?? '') ? -1 : 1));
-      yield* found;
-      for (const { kind, names: below } of found.reverse())
+      const selected = select ? await select(found) : found;
+      yield* selected;
+      for (const { kind, names: below } of selected.toReversed())
         if (kind === 'directory') pending.push([...below]);
     }
   }
@@ -95,14 +109,14 @@ export class LocalTree implements SourceTree, DestinationTree {
     await this.#directory(names);
   }
 
-  async write(names: readonly string[], { mode, modified }: TreeItem, content: Readable): Promise<void> {
+  async write(names: readonly string[], item: TreeItem, content: Readable): Promise<void> {
     const path = await this.pathFor(names);
     const part = partBeside(path, `${process.pid}-${++this.#serial}`);
     this.#unfinished.add(part);
     try {
       // The file must be new, so that a link with this name is not followed.
-      await pipeline(content, createWriteStream(part, { flags: 'wx', mode: mode & 0o777 }));
-      await this.finish(part, path, modified);
+      await pipeline(content, createWriteStream(part, { flags: 'wx', mode: 0o600 }));
+      await this.finish(part, path, item);
     } catch (error) {
       await rm(part, { force: true });
       throw localFailure(error);
@@ -122,8 +136,10 @@ export class LocalTree implements SourceTree, DestinationTree {
     return join(await this.#directory(names.slice(0, -1)), names.at(-1) ?? '');
   }
 
-  /** Gives a complete file its time and its name. Replaces a link at that name, and does not follow it. */
-  async finish(part: string, path: string, modified: number): Promise<void> {
+  /** Gives a complete file its mode, its time and its name. Replaces a link at that name, and does not follow it. */
+  async finish(part: string, path: string, { mode, modified }: TreeItem): Promise<void> {
+    // The mask of this process would leave bits out, and the file would differ from its source for good.
+    await chmod(part, mode & 0o777);
     if (modified > 0) await utimes(part, modified / 1000, modified / 1000);
     await rename(part, path);
   }
@@ -132,7 +148,24 @@ export class LocalTree implements SourceTree, DestinationTree {
     if (names.length === 0) return;
     const above = names.slice(0, -1);
     await this.#directory(above);
-    await rm(join(this.#root, ...names), { recursive: true, force: true });
+    await rm(join(this.#root, ...names), { recursive: true, force: true }).catch((error) =>
+      Promise.reject(localFailure(error)),
+    );
+  }
+
+  async keepsModes(): Promise<boolean> {
+    return true;
+  }
+
+  async setMode(names: readonly string[], mode: number): Promise<void> {
+    const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK } = constants;
+    const path = join(await this.#directory(names.slice(0, -1)), ...names.slice(-1));
+    try {
+      const file = await open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+      await file.chmod(mode & 0o777).finally(() => file.close());
+    } catch (error) {
+      throw localFailure(error);
+    }
   }
 
   /** Makes a directory and its parents. Throws if one of them below the root is a link or no directory. */

@@ -2,12 +2,14 @@ import { Readable } from 'node:stream';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { type EntryInfo, FileType } from '../../gen/filesystem/filesystem_pb.js';
 import type { Connection } from '../connection/connection.ts';
+import { askState, type DaemonState } from '../connection/daemon-state.ts';
 import { Failure } from '../output/failure.ts';
 import {
   type DestinationTree,
   type ItemKind,
   requireDepth,
   requireName,
+  type Select,
   type SourceTree,
   type TreeItem,
 } from './item.ts';
@@ -22,11 +24,18 @@ export class RemoteTree implements SourceTree, DestinationTree {
   readonly label: string;
   readonly connection: Connection;
   readonly #root: string;
+  #state: Promise<DaemonState> | null = null;
 
   constructor(connection: Connection, root: string) {
     this.connection = connection;
     this.#root = root;
     this.label = `:${root}`;
+  }
+
+  /** Returns what the daemon says about itself. Asks it once. Throws `Failure`. */
+  state(): Promise<DaemonState> {
+    this.#state ??= askState(this.connection);
+    return this.#state;
   }
 
   /** Returns the path of an item, as requests to the daemon name it. */
@@ -40,15 +49,17 @@ export class RemoteTree implements SourceTree, DestinationTree {
     return entry && itemOf([], entry, entryType(entry));
   }
 
-  async *walk(): AsyncGenerator<TreeItem> {
+  async *walk(select?: Select): AsyncGenerator<TreeItem> {
     const pending: (readonly string[])[] = [[]];
     for (let names = pending.pop(); names; names = pending.pop()) {
       requireDepth(names, this.connection.target.name);
       const items = (await listDirectory(this.connection, this.pathOf(names))).map((entry) =>
         itemOf([...(names ?? []), entry.name], entry, kindOf(entry)),
       );
-      yield* items;
-      for (const { kind, names: below } of items.reverse()) if (kind === 'directory') pending.push(below);
+      const selected = select ? await select(items) : items;
+      yield* selected;
+      for (const { kind, names: below } of selected.toReversed())
+        if (kind === 'directory') pending.push(below);
     }
   }
 
@@ -93,6 +104,16 @@ export class RemoteTree implements SourceTree, DestinationTree {
       this.connection.files.remove({ path: this.pathOf(names) }, options),
     );
   }
+
+  async keepsModes(): Promise<boolean> {
+    return (await this.state()).hasExtensions;
+  }
+
+  async setMode(names: readonly string[], mode: number): Promise<void> {
+    await this.connection.call((options) =>
+      this.connection.files.setAttributes({ path: this.pathOf(names), mode: octal(mode) }, options),
+    );
+  }
 }
 
 /** Uploads the content of a file. `mode` is an extension of envd, which other daemons ignore. Throws `Failure`. */
@@ -108,12 +129,16 @@ export async function uploadFile(
     path: '/files',
     query: {
       ...connection.fileQuery(path),
-      mode: mode === null ? undefined : `0${(mode & 0o777).toString(8).padStart(3, '0')}`,
+      mode: mode === null ? undefined : octal(mode),
     },
     headers: { 'content-type': 'application/octet-stream', 'content-length': String(size), ...headers },
     body: content,
     silenceMs: STORING_MS,
   });
+}
+
+function octal(mode: number): string {
+  return `0${(mode & 0o777).toString(8).padStart(3, '0')}`;
 }
 
 /** Makes a directory and its parents. Returns whether it was missing. Throws `Failure`. */

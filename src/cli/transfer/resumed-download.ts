@@ -34,35 +34,43 @@ export async function downloadResumable(
     const content = await source.open(item);
     return destination.write(names, item, counting(content, item.size, path, progress));
   }
-  const size = Number(head.headers['content-length'] ?? item.size);
-  const version = createHash('sha256')
-    .update(`${source.pathOf(item.names)}\0${path}\0${etag}\0${size}`)
-    .digest('hex')
-    .slice(0, 16);
-  const part = partBeside(path, version);
-  const known = await sizeOfPart(part, size);
-  progress.advance(known, path);
+  const partOf = (version: string, length: number) =>
+    partBeside(
+      path,
+      createHash('sha256')
+        .update(`${source.pathOf(item.names)}\0${path}\0${version}\0${length}`)
+        .digest('hex')
+        .slice(0, 16),
+    );
+  let size = Number(head.headers['content-length'] ?? item.size);
+  let part = partOf(etag, size);
+  let known = await sizeOfPart(part, size);
   let digest: string | null = null;
   if (known < size || size === 0) {
-    const range =
-      known > 0 ? { range: `bytes=${known}-`, 'if-range': etag, 'want-repr-digest': 'sha-256=1' } : {};
-    const response = await http.send({ ...request, headers: { ...identity, ...range } });
-    const isRest = known > 0 && response.statusCode === 206;
-    if (response.headers.etag !== etag) {
-      response.destroy();
-      throw new Failure('failed', `'${source.label}' has changed meanwhile: try again`);
-    }
+    const response = await http.send({ ...request, headers: { ...identity, ...rangeFrom(known, etag) } });
     digest = digestIn(response.headers['repr-digest']);
-    const from = isRest ? known : 0;
-    await pipeline(
-      counting(response, size - from, path, progress),
-      await fileAt(part, from, item.mode),
-    ).catch((error: unknown) => {
-      throw localFailure(error);
-    });
-  }
+    if (response.statusCode !== 206) {
+      // All of the file comes, as it is now: a log may have grown since the first question, or since the part was made.
+      if (known > 0) await rm(part, { force: true });
+      known = 0;
+      size = Number(response.headers['content-length'] ?? size);
+      part = partOf(response.headers.etag ?? etag, size);
+    }
+    progress.advance(known, path);
+    await pipeline(counting(response, size - known, path, progress), await fileAt(part, known)).catch(
+      (error: unknown) => {
+        throw localFailure(error);
+      },
+    );
+  } else progress.advance(known, path);
   if (known > 0) await check(part, digest);
-  await destination.finish(part, path, item.modified);
+  await destination.finish(part, path, item);
+}
+
+/** Returns the headers of a request for the rest of a version. */
+function rangeFrom(known: number, etag: string): Record<string, string> {
+  if (known === 0) return {};
+  return { range: `bytes=${known}-`, 'if-range': etag, 'want-repr-digest': 'sha-256=1' };
 }
 
 /** Returns the size of the part. It is 0 if there is none, or if something else has its name. */
@@ -74,9 +82,9 @@ async function sizeOfPart(part: string, most: number): Promise<number> {
   return 0;
 }
 
-async function fileAt(part: string, from: number, mode: number) {
+async function fileAt(part: string, from: number) {
   const { O_WRONLY, O_CREAT, O_NOFOLLOW } = constants;
-  const file = await open(part, O_WRONLY | O_CREAT | O_NOFOLLOW, (mode & 0o777) | 0o200);
+  const file = await open(part, O_WRONLY | O_CREAT | O_NOFOLLOW, 0o600);
   await file.truncate(from);
   return createWriteStream(part, { fd: file, start: from });
 }

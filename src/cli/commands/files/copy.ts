@@ -68,7 +68,10 @@ export const cpCommand = defineCommand<{ readonly parallel?: number }>({
   arguments: [
     { name: 'path', help: 'what to copy, and where to as the last one', isVariadic: true, completes: 'file' },
   ],
-  options: [PARALLEL_OPTION],
+  options: [
+    PARALLEL_OPTION,
+    { flags: '-r, --recursive', help: 'changes nothing: directories are copied with everything below' },
+  ],
   json: RESULT_SHAPE,
   async run(call, { parallel }) {
     const places = call.arguments.map(readPlace);

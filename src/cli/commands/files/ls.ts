@@ -30,6 +30,8 @@ export const lsCommand = defineCommand<ListOptions>({
     { flags: '-l, --long', help: 'with permissions, owner, size and time' },
     { flags: '-R, --recursive', help: 'with everything below; links are not followed' },
     { flags: '-b, --bytes', help: 'sizes in bytes' },
+    { flags: '-a, --all', help: 'changes nothing: hidden files are listed' },
+    { flags: '-h, --human', help: 'changes nothing: sizes have units' },
   ],
   json: `one line per entry: ${describeShape()}`,
   async run(call, options) {

@@ -1,11 +1,14 @@
+import { readFile } from 'node:fs/promises';
 import { setTimeout as delay } from 'node:timers/promises';
 import { failureOf } from '../../connection/failures.ts';
 import { Failure, usageError } from '../../output/failure.ts';
+import { counted } from '../../output/formats.ts';
 import { Progress } from '../../output/progress.ts';
-import { Copier, type CopyResult } from '../../transfer/copy.ts';
-import type { DestinationTree, SourceTree } from '../../transfer/item.ts';
+import { Copier, isOfItem } from '../../transfer/copy.ts';
+import { Excludes } from '../../transfer/excludes.ts';
+import type { SourceTree, TreeItem } from '../../transfer/item.ts';
 import { readPlace } from '../../transfer/place.ts';
-import { planSync } from '../../transfer/sync.ts';
+import { planSync, type SyncPlan } from '../../transfer/sync.ts';
 import type { Call } from '../spec/call.ts';
 import { defineCommand } from '../spec/command.ts';
 import { copyOptions, PARALLEL_OPTION, PLACES, RESULT_SHAPE, Trees, tellTotal } from './copy.ts';
@@ -23,6 +26,9 @@ interface SyncOptions {
   readonly checksum?: boolean;
   readonly dryRun?: boolean;
   readonly watch?: boolean;
+  readonly exclude?: readonly string[];
+  readonly excludeFrom?: readonly string[];
+  readonly gitignore?: boolean;
   readonly parallel?: number;
 }
 
@@ -31,20 +37,37 @@ export const syncCommand = defineCommand<SyncOptions>({
   summary: 'Make a directory as another one is, by transferring what differs',
   details: [
     PLACES,
-    'The content of SOURCE is compared with that of DESTINATION. Files of the same size and time are the same; if only the times differ, digests decide where the daemon tells them. A file for which nothing tells is transferred.',
+    'The content of SOURCE is compared with that of DESTINATION. Files of the same size and time are the same; if only the times differ, digests decide where the daemon tells them. A file for which nothing tells is transferred. Where only the mode differs, only the mode is set.',
+    'A file or a link gives way to whatever SOURCE has at its place, and with --delete a directory does too. An entry that fails is told and left, and the others go on.',
+    'What is left out is neither transferred nor removed. Patterns are those of gitignore(5). Those of a file .envctlignore in SOURCE count too.',
   ],
   arguments: [
     { name: 'source', help: 'a directory', completes: 'directory' },
     { name: 'destination', help: 'a directory, which is made if it is missing', completes: 'directory' },
   ],
   options: [
-    { flags: '--delete', help: 'remove what the source does not have' },
+    {
+      flags: '--delete',
+      help: 'remove what the source does not have, and replace directories by files and links',
+    },
     { flags: '-c, --checksum', help: 'compare the digests of all files' },
     { flags: '-n, --dry-run', help: 'only say what would be done' },
     { flags: '-w, --watch', help: 'go on, and transfer what changes' },
+    {
+      flags: '--exclude <pattern>',
+      help: 'leave out what matches, as in .gitignore; may be given several times',
+      isRepeated: true,
+    },
+    {
+      flags: '--exclude-from <file>',
+      help: 'leave out what the patterns of this file match',
+      isRepeated: true,
+      completes: 'file',
+    },
+    { flags: '--gitignore', help: 'leave out .git, and what the .gitignore files of SOURCE say' },
     PARALLEL_OPTION,
   ],
-  json: `${RESULT_SHAPE} with "removed" and "same"; with --dry-run {"transfer":[PATH],"remove":[PATH],"same"}`,
+  json: `${RESULT_SHAPE} with "modes", "removed", "same" and "failed"; with --dry-run {"transfer":[PATH],"modes":[PATH],"remove":[PATH],"same"}`,
   async run(call, options) {
     const [source, destination] = [readPlace(call.argument(0)), readPlace(call.argument(1))];
     if (source.side === 'local' && destination.side === 'local')
@@ -52,12 +75,25 @@ export const syncCommand = defineCommand<SyncOptions>({
     const trees = new Trees(call);
     const from = await trees.at(source);
     await requireDirectory(from);
-    const once = async () => synchronize(call, from, await trees.at(destination), options);
+    const patterns = await patternsOf(options);
+    const once = async () => {
+      const excludes = new Excludes(patterns, options.gitignore ?? false);
+      await synchronize(call, { source: from, destination: await trees.at(destination), excludes }, options);
+    };
     if (options.watch) await follow(call, from, once);
     else await once();
     return 0;
   },
 });
+
+async function patternsOf({ exclude = [], excludeFrom = [] }: SyncOptions): Promise<string[]> {
+  const files = excludeFrom.map((path) =>
+    readFile(path, 'utf8').catch((error: Error) => {
+      throw usageError(`cannot read --exclude-from ${path}: ${error.message}`);
+    }),
+  );
+  return [...(await Promise.all(files)), ...exclude];
+}
 
 async function requireDirectory(tree: SourceTree): Promise<void> {
   if ((await tree.root())?.kind !== 'directory')
@@ -72,7 +108,10 @@ async function follow({ output }: Call, source: SourceTree, once: () => Promise<
   for (let failures = 0; ; failures++) {
     try {
       await requireDirectory(source);
+      let isWatched = false;
       for await (const _ of changesOf(source)) {
+        if (!isWatched) output.note({ style: 'dim', text: '[watching]' });
+        isWatched = true;
         await once();
         failures = 0;
       }
@@ -88,45 +127,72 @@ async function follow({ output }: Call, source: SourceTree, once: () => Promise<
 
 async function synchronize(
   call: Call,
-  source: SourceTree,
-  destination: SourceTree & DestinationTree,
+  trees: Parameters<typeof planSync>[0],
   options: SyncOptions,
 ): Promise<void> {
-  const { transfer, extra, same } = await planSync({ source, destination }, options);
-  const removed = options.delete ? extra : [];
-  if (options.dryRun) return tellPlan(call, transfer.map(pathOf), removed.map(pathOf), same);
-  const progress = new Progress(call.output);
-  const copier = new Copier(source, destination, copyOptions(call, progress, options.parallel));
+  const { source, destination } = trees;
+  const { output } = call;
+  const plan = await planSync(trees, options);
+  const { remove, transfer, modes, same } = plan;
+  if (options.dryRun) return tellPlan(call, plan);
+  const progress = new Progress(output);
+  let failed = 0;
+  const fail = (item: TreeItem, { message }: Failure) => {
+    failed++;
+    output.warn(`left ${pathOf(item)} as it was: ${message}`);
+  };
+  for (const [item, why] of plan.blocked) fail(item, new Failure('failed', why));
+  const moved: string[] = [];
+  const copier = new Copier(source, destination, {
+    ...copyOptions(call, progress, options.parallel),
+    fail,
+    done: (item) => moved.push(`transfer  ${pathOf(item)}`),
+  });
+  let removed = 0;
   try {
-    for (const item of removed) await destination.remove(item.names);
+    for (const item of remove)
+      await destination.remove(item.names).then(
+        () => {
+          removed++;
+          moved.push(`remove    ${pathOf(item)}`);
+        },
+        (error) => {
+          const failure = failureOf(error, 'the daemon');
+          if (!isOfItem(failure)) throw failure;
+          fail(item, failure);
+        },
+      );
     await destination.makeDirectory([]);
     if (transfer.length > 0) await copier.items(transfer);
+    await copier.setModes(modes);
   } finally {
     progress.end();
   }
-  const { output } = call;
-  const total: CopyResult = copier.result;
+  const total = copier.result;
+  // The names are printed after the bar of the progress has gone.
+  if (options.watch) for (const line of moved) output.note(line);
   if (output.isJson) {
     const seconds = Number(progress.seconds.toFixed(3));
-    return output.json({ ...total, removed: removed.length, same, seconds });
+    await output.json({ ...total, modes: modes.length, removed, same, failed, seconds });
+  } else if (!options.watch || moved.length > 0) {
+    await tellTotal(call, total, progress);
+    if (removed > 0) output.note(`${removed} removed`);
   }
-  await tellTotal(call, total, progress);
-  if (removed.length > 0) output.note(`${removed.length} removed`);
+  // What is watched is compared again after the next change.
+  if (failed > 0 && !options.watch)
+    throw new Failure('failed', `${counted(failed, 'entry', 'entries')} could not be synchronized`);
 }
 
 function pathOf({ names }: { readonly names: readonly string[] }): string {
   return names.join('/');
 }
 
-async function tellPlan(
-  { output }: Call,
-  transfer: readonly string[],
-  remove: readonly string[],
-  same: number,
-): Promise<void> {
-  await output.result({ transfer, remove, same }, async () => {
-    for (const path of transfer) await output.line('transfer ', path);
-    for (const path of remove) await output.line('remove   ', path);
+async function tellPlan({ output }: Call, { remove, transfer, modes, same }: SyncPlan): Promise<void> {
+  const paths = { transfer: transfer.map(pathOf), modes: modes.map(pathOf), remove: remove.map(pathOf) };
+  await output.result({ ...paths, same }, async () => {
+    for (const path of paths.remove) await output.line('remove   ', path);
+    for (const path of paths.transfer) await output.line('transfer ', path);
+    for (const path of paths.modes) await output.line('mode     ', path);
   });
 }
 

@@ -1,4 +1,5 @@
 import type { Connection } from '../../connection/connection.ts';
+import { usageError } from '../../output/failure.ts';
 import { Follower } from '../../process/follow.ts';
 import { ProcessInput } from '../../process/input.ts';
 import { readSelector } from '../../process/selector.ts';
@@ -137,15 +138,22 @@ export const killCommand = defineCommand<{ readonly signal?: number; readonly tr
     { flags: '--tree', help: 'reach every descendant, too, where the daemon can do that' },
   ],
   json: '{"signaled":[PROCESS]}',
-  async run(call, { signal = 15, tree = false }) {
+  async run(call, { signal: named, tree = false }) {
     const connection = await call.connection();
-    for (const name of call.arguments) {
+    const [first = '', ...others] = call.arguments;
+    // The parser takes `-9` for a negative number, which is an argument.
+    const isNumbered = /^-\d{1,2}$/.test(first);
+    if (isNumbered && (named !== undefined || others.length === 0))
+      throw usageError('give one signal, and the processes that get it');
+    const signal = isNumbered ? parseSignal(first.slice(1)) : (named ?? 15);
+    const names = isNumbered ? others : call.arguments;
+    for (const name of names) {
       const process = readSelector(name);
       await connection.call((options) =>
         connection.processes.sendSignal({ process, signal, scope: tree ? 1 : 0 }, options),
       );
     }
-    await call.output.result({ signaled: call.arguments }, async () => {});
+    await call.output.result({ signaled: names }, async () => {});
     return 0;
   },
 });

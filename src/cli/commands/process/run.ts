@@ -11,6 +11,7 @@ import {
   explainStart,
   openStart,
   START_OPTIONS,
+  type StartCall,
   type StartOptions,
   startRequest,
 } from './start.ts';
@@ -26,6 +27,7 @@ interface RunOptions extends StartOptions {
 
 export const runCommand = defineCommand<RunOptions>({
   name: 'run',
+  alias: 'exec',
   summary: 'Run a command and stream its output',
   details: [
     'The output comes byte for byte, each stream on its own. Standard input is passed on unless it is a terminal; then --tty does that. The command is not a line of shell: for one, run `sh -c LINE`.',
@@ -53,17 +55,29 @@ export const runCommand = defineCommand<RunOptions>({
     if (options.tty) return runInTerminal(call, connection, startRequest(call.arguments, options), options);
     const takesInput =
       options.interactive === true || (options.input !== false && !stdin.isTTY && !options.detach);
-    const request = startRequest(call.arguments, options);
-    const follower = new Follower(connection, {
-      open: (stream) => openStart(connection, { ...request, stdin: takesInput }, stream),
-    });
-    return explainStart(follower, () =>
-      options.detach ? detach(call, follower) : stream(call, connection, follower, takesInput),
-    );
+    const request = { ...startRequest(call.arguments, options), stdin: takesInput };
+    return options.detach ? detach(call, connection, request) : runInPipes(call, connection, request);
   },
 });
 
-async function detach(call: Call, follower: Follower): Promise<number> {
+type PipedCall = StartCall & { readonly stdin: boolean };
+
+function followerOf(connection: Connection, request: PipedCall): Follower {
+  return new Follower(connection, { open: (stream) => openStart(connection, request, stream) });
+}
+
+/** Starts a process without a terminal, and passes its streams on. Returns the exit code. */
+export async function runInPipes(call: Call, connection: Connection, request: PipedCall): Promise<number> {
+  const follower = followerOf(connection, request);
+  return explainStart(follower, () => stream(call, connection, follower, request.stdin));
+}
+
+async function detach(call: Call, connection: Connection, request: PipedCall): Promise<number> {
+  const follower = followerOf(connection, request);
+  return explainStart(follower, () => tellPid(call, follower));
+}
+
+async function tellPid(call: Call, follower: Follower): Promise<number> {
   for await (const event of follower.events()) {
     if (event.type !== 'started') continue;
     const { pid } = event;

@@ -1,20 +1,23 @@
 import { usageError } from '../../output/failure.ts';
 import { defineCommand } from '../spec/command.ts';
+import { runInPipes } from './run.ts';
 import { EXITS_OF_PROCESSES, START_OPTIONS, type StartOptions, startRequest } from './start.ts';
 import { ESCAPE_OPTION, runInTerminal } from './terminal.ts';
 
 export const shellCommand = defineCommand<
-  StartOptions & { readonly shell?: string; readonly escape?: string }
+  StartOptions & { readonly shell?: string; readonly command?: string; readonly escape?: string }
 >({
   name: 'shell',
   summary: 'Open a shell in a terminal',
   details: [
     'Every key goes to the shell, also ^C and ^Z. If the connection is lost, the shell goes on, and envctl connects again.',
+    'If standard input is no terminal, the shell has none either, and reads its lines from there.',
     'The escape key, ^] by default, begins a command to envctl: d or . detaches and leaves the shell running, k kills it, ? shows help, and the key itself sends it. `envctl attach` comes back to a shell.',
   ],
   arguments: [],
   options: [
     { flags: '--shell <program>', help: 'the program; default: /bin/bash' },
+    { flags: '-c, --command <line>', help: 'run this line of shell, and leave' },
     ESCAPE_OPTION,
     ...START_OPTIONS,
   ],
@@ -22,8 +25,11 @@ export const shellCommand = defineCommand<
   json: 'the events of `run`',
   async run(call, options) {
     if (options.shell === '') throw usageError('--shell must name a program');
+    const line = options.command === undefined ? [] : ['-c', options.command];
     const connection = await call.connection();
-    const request = startRequest([options.shell ?? '/bin/bash', '-l'], options);
+    const request = startRequest([options.shell ?? '/bin/bash', '-l', ...line], options);
+    // The end of a pipe cannot be told through a terminal: a shell that has just begun would not see a ^D.
+    if (!call.surroundings.stdin.isTTY) return runInPipes(call, connection, { ...request, stdin: true });
     return runInTerminal(call, connection, request, options);
   },
 });

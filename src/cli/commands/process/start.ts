@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { Connection } from '../../connection/connection.ts';
-import { Failure } from '../../output/failure.ts';
+import { Failure, usageError } from '../../output/failure.ts';
 import type { Follower, StreamCall } from '../../process/follow.ts';
 import type { OptionSpec } from '../spec/description.ts';
 import { parseAssignment, parseWaiting } from '../spec/parsers.ts';
@@ -11,6 +11,7 @@ export interface StartOptions {
   readonly timeout?: number;
   readonly env?: readonly (readonly [string, string])[];
   readonly cwd?: string;
+  readonly workdir?: string;
 }
 
 export const START_OPTIONS: readonly OptionSpec[] = [
@@ -27,6 +28,8 @@ export const START_OPTIONS: readonly OptionSpec[] = [
     isRepeated: true,
   },
   { flags: '-C, --cwd <directory>', help: 'the working directory' },
+  { flags: '-w, --workdir <directory>', help: 'the same as --cwd' },
+  { flags: '-u, --user <name>', help: 'the user in the sandbox; default: the one of the daemon' },
 ];
 
 export const EXITS_OF_PROCESSES = [
@@ -44,8 +47,11 @@ export interface StartCall {
 /** Returns the request that starts a command. */
 export function startRequest(
   [cmd = '', ...args]: readonly string[],
-  { tag, timeout, env = [], cwd }: StartOptions,
+  { tag, timeout, env = [], cwd: given, workdir }: StartOptions,
 ): StartCall {
+  if (given !== undefined && workdir !== undefined)
+    throw usageError('--cwd and --workdir exclude each other: give one of them');
+  const cwd = given ?? workdir;
   const process = { cmd, args, envs: Object.fromEntries(env), ...(cwd !== undefined && { cwd }) };
   return { process, ...(tag !== undefined && { tag }), timeoutMs: timeout ?? null };
 }

@@ -29,6 +29,8 @@ export interface CommandDescription {
   /** The name is one word, or two for a command of a group, such as `sandboxes list`. */
   readonly name: string;
   readonly summary: string;
+  /** Another name, by which people know such a command from other programs. */
+  readonly alias?: string;
   /** Further paragraphs of the manual. */
   readonly details?: readonly string[];
   readonly arguments: readonly ArgumentSpec[];
