@@ -130,6 +130,7 @@ export class Guest {
   #take(address: string, { url = '' }: IncomingMessage, response: ServerResponse): void {
     const operation = url.split('?')[0] ?? '';
     if (operation === '/collapse') response.end('{}');
+    else if (operation === '/health') response.writeHead(204).end();
     else this.#calls.set(address, { operation, response });
   }
 }
