@@ -199,7 +199,7 @@ describe('what cannot be run', () => {
   });
 
   test.each([
-    [['--url', 'localhost:49983'], 'is not a URL with http or https'],
+    [['--url', 'ftp://localhost'], 'is not a URL with http or https'],
     [['--url', 'http://x', '--limit', 'soon'], 'It must be a time'],
     [['--url', 'http://x', '--connections', 'x'], 'It must be a whole number'],
     [['--url', 'http://x', '--dir', 'tmp'], 'It must be an absolute path in the guest'],

@@ -141,8 +141,10 @@ export const DOWNLOADS = section('5.1', 'Downloads', {
     assert.equal(after.status, 200);
     assert.notEqual(etagOf(after), etagOf(plain));
   },
-  'gzip when the client prefers it': async (daemon) => {
-    const { path } = await planted(daemon);
+  'gzip when the client prefers it, and it pays': async (daemon) => {
+    const text = TEXT.repeat(1000);
+    const path = daemon.at('text.txt');
+    await daemon.upload(path, text);
     for (const accept of [
       'gzip',
       'gzip, deflate',
@@ -154,9 +156,21 @@ export const DOWNLOADS = section('5.1', 'Downloads', {
       const coding = headers['content-encoding'];
       assert.equal(status, 200, accept);
       assert(coding === 'gzip' || accept === '*', `'${accept}' is answered in ${coding}`);
-      assert.equal(String(coding === 'gzip' ? gunzipSync(body) : body), TEXT);
+      assert.equal(String(coding === 'gzip' ? gunzipSync(body) : body), text);
       assert.match(String(headers.vary), /accept-encoding/i);
     }
+  },
+  'identity for what gzip does not shrink, unless it is refused': async (daemon) => {
+    const path = daemon.at('noise');
+    const noise = randomBytes(MIB);
+    await daemon.upload(path, noise);
+    const plain = await get(daemon, path, { 'accept-encoding': 'gzip, deflate' });
+    assert.deepEqual([plain.status, plain.headers['content-length']], [200, String(MIB)]);
+    assert.equal(plain.headers['content-encoding'], undefined);
+    assert(noise.equals(plain.body));
+    const coded = await get(daemon, path, { 'accept-encoding': 'gzip, identity;q=0' });
+    assert.equal(coded.headers['content-encoding'], 'gzip');
+    assert(noise.equals(gunzipSync(coded.body)));
   },
   'identity when the client prefers that': async (daemon) => {
     const { path } = await planted(daemon);
