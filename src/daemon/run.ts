@@ -61,6 +61,7 @@ export async function runDaemon(config: Config): Promise<void> {
       waitsFor: () => daemon.stopWaitsFor(),
       beforeForcedExit: (signal) => {
         if (actionFor(signal) === 'end') daemon.kill();
+        return log.written();
       },
     },
     logger,

@@ -62,8 +62,8 @@ export interface Stopping<Signal extends NodeJS.Signals> {
   stop(signal: Signal): Promise<void>;
   /** Returns what a stop in progress waits for. The log names it when the stop takes too long. */
   waitsFor?(): string;
-  /** Is called before the exit when the orderly stop did not complete. `signal` is the first one. */
-  beforeForcedExit?(signal: Signal): void;
+  /** Is called before the exit when the orderly stop did not complete, and awaited. `signal` is the first one. */
+  beforeForcedExit?(signal: Signal): Promise<void>;
 }
 
 /**
@@ -75,26 +75,26 @@ export function stopOnSignals<Signal extends NodeJS.Signals>(
   logger: Logger,
 ): void {
   let first: Signal | null = null;
-  const exit = (signal: Signal) => {
+  const exit = async (signal: Signal): Promise<void> => {
     try {
-      beforeForcedExit?.(signal);
+      await beforeForcedExit?.(signal);
     } finally {
       process.exit(1);
     }
   };
   const onSignal = async (signal: Signal) => {
-    if (first !== null) exit(first);
+    if (first !== null) return exit(first);
     first = signal;
     logger.info({ signal }, 'stopping');
     setTimeout(() => {
       logger.error({ limitMs, waitsFor: waitsFor?.() }, 'the stop took too long: exiting without waiting');
-      exit(signal);
+      void exit(signal);
     }, limitMs).unref();
     try {
       await stop(signal);
     } catch (error) {
       logger.error({ err: error }, 'the stop failed: exiting');
-      exit(signal);
+      await exit(signal);
     }
   };
   for (const signal of signals) process.on(signal, () => void onSignal(signal));
