@@ -1,5 +1,7 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
+import process from 'node:process';
 import { freeBuffer } from '../buffers.ts';
 
 const BLANK_LINE = Buffer.from('\r\n\r\n');
@@ -50,7 +52,8 @@ export class Pieces {
     this.#socket.removeListener('data', this.#read);
   }
 
-  readonly #read = (bytes: Buffer): void => {
+  /** It runs in the asynchronous context of the connection, as Node's parser does. */
+  readonly #read = AsyncLocalStorage.bind((bytes: Buffer): void => {
     const socket = this.#socket;
     for (let at = 0; at < bytes.length; ) {
       if (this.#isRefused || socket.destroyed || socket.writableEnded) break;
@@ -59,12 +62,21 @@ export class Pieces {
         return;
       }
       const end = this.#endOfPiece(bytes, at);
-      this.#parse.call(socket, end - at === bytes.length ? bytes : bytes.subarray(at, end));
+      const piece = end - at === bytes.length ? bytes : bytes.subarray(at, end);
+      try {
+        this.#parse.call(socket, piece);
+      } catch (error) {
+        // Who serves the connection is found by the asynchronous context, which a call that throws leaves too early.
+        process.nextTick(() => {
+          throw error;
+        });
+        return;
+      }
       at = end;
     }
     // The parser copies the bytes of bodies. A test compares those that arrive, in case a later version of Node does not.
     if (bytes.length > KEPT_BYTES && !this.#isUpgraded && !this.#isRefused) freeBuffer(bytes);
-  };
+  });
 
   #endOfPiece(bytes: Buffer, at: number): number {
     if (this.#bodyLeft > 0) {
@@ -85,6 +97,8 @@ export class Pieces {
   }
 }
 
+/** A piece has at most so many chunks, because each becomes an object, however small it is. */
+const CHUNKS_OF_PIECE = 64;
 /** The begin of a line with the size of a chunk is kept up to this length. A size has at most 16 digits. */
 const MOST_OF_LINE = 32;
 
@@ -101,11 +115,14 @@ class Chunks {
     return this.#isLast;
   }
 
-  /** Returns the position behind the line of the last chunk, or the length of the bytes if that line does not end in them. */
+  /** Returns the position behind the line of the last chunk, behind so many chunks, or the length of the bytes. */
   endIn(bytes: Buffer, start: number): number {
     let at = start;
-    while (at < bytes.length && !this.#isLast) {
-      if (this.#left === 0) at = this.#readLine(bytes, at);
+    for (let lines = 0; at < bytes.length && !this.#isLast && lines < CHUNKS_OF_PIECE; ) {
+      if (this.#left === 0) {
+        at = this.#readLine(bytes, at);
+        lines++;
+      }
       const data = Math.min(this.#left, bytes.length - at);
       this.#left -= data;
       at += data;
