@@ -14,9 +14,12 @@ const FIRST = ['init', 'uploadFiles'];
 const LAST = ['removeSandbox', 'upgrade'];
 /**
  * /proc is what the tests' daemon freezes: it cannot be. No process has the tag, nothing listens, and this gateway has no hook for
- * creations and no domain.
+ * creations and lists, no templates and no domain.
  */
-const REFUSED = ['freezeFilesystem', 'stopProcess', 'waitForPort', 'createSandbox', 'makePreviewLink'];
+const REFUSED = [
+  ...['freezeFilesystem', 'stopProcess', 'waitForPort', 'createSandbox', 'makePreviewLink'],
+  ...['listTemplates', 'getTemplateAlias', 'getGatewayDifferences'],
+];
 /** These do not end. Blocks of docs/extensions.md follow them. */
 const ENDLESS = ['followMetrics', 'followPorts', 'openTunnel', 'openTerminal'];
 
