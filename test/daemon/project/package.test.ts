@@ -34,8 +34,9 @@ test.each(['SIGTERM', 'SIGINT'] as const)('`npm run package` that %s ends leaves
   await until('it builds', () => commandsWith(temporary).some((text) => text.includes('build.ts')));
   made.kill(signal);
   expect(await ended).toEqual([143, null]);
+  // Its children were signaled, too, and end in their own time.
+  await until('its commands have ended', () => commandsWith(temporary).length === 0);
   expect(readdirSync(temporary)).toEqual([]);
-  expect(commandsWith(temporary)).toEqual([]);
 });
 
 test.each(['package', 'release'])('`npm run %s -- --help` prints its options, and does nothing', (name) => {
