@@ -30,18 +30,14 @@ export function clientErrorHandler(
   return (error, socket) => {
     // The event is emitted again for each further chunk.
     if (answered.has(socket)) return;
-    const current = currentOf(socket);
     // The client would read a second response as part of the first.
-    if (error.code === 'ECONNRESET' || !socket.writable || current?.headersSent) {
+    if (error.code === 'ECONNRESET' || !socket.writable || currentOf(socket)?.headersSent) {
       socket.destroy();
       return;
     }
     answered.add(socket);
     const [status, message] = refusals[error.code ?? ''] ?? [400, `bad request: ${reasonOf(error)}`];
-    const refuse = () => closeWith(socket, status, message);
-    // The unreadable request is the next one if the current one has arrived whole, which is answered first.
-    if (current?.req.complete) current.once('close', refuse);
-    else refuse();
+    closeWith(socket, status, message);
   };
 }
 

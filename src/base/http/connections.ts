@@ -9,28 +9,15 @@ import type { Socket } from 'node:net';
 import { clientErrorHandler, closeWith, refuseExpectation } from './client-errors.ts';
 import { Pieces } from './pieces.ts';
 
-/** So many requests of one connection may wait for the response before them. */
-const MOST_WAITING = 32;
-/** So many requests of all connections together may wait. */
-const MOST_WAITING_IN_ALL = 1024;
-
 /** Returns the number of open connections of a server. */
 export function connectionsOf(server: Server): Promise<number> {
   return new Promise((resolve) => server.getConnections((_error, count) => resolve(count ?? 0)));
-}
-
-interface Exchange {
-  readonly request: IncomingMessage;
-  readonly response: ServerResponse;
-  readonly serve: RequestListener;
 }
 
 /** An open connection. */
 interface Connection {
   /** The response in progress, or null. */
   current: ServerResponse | null;
-  /** Requests that arrived before the response in progress has ended. */
-  readonly waiting: Exchange[];
   /** Whether the connection was upgraded and carries no HTTP any more. */
   isUpgraded: boolean;
   /** Null until the parser is attached. */
@@ -39,7 +26,7 @@ interface Connection {
 
 /**
  * Limits the connections of an HTTP server, and serves one request of each at a time. A pipelined request waits for the
- * response before it; a client that pipelines too many is disconnected. When there are too many connections, an idle one is
+ * response before it, unparsed; a client that pipelines too much is disconnected. When there are too many connections, an idle one is
  * closed: first the oldest that never got a response, then the oldest that is kept alive. If none is idle, the new connection
  * is refused with 503. So a client that holds idle connections locks out nobody but itself.
  */
@@ -48,7 +35,6 @@ export class Connections {
   readonly #headLimit: number;
   /** The oldest connection comes first. */
   readonly #open = new Map<Socket, Connection>();
-  #waiting = 0;
   #refused = 0;
   #closed = 0;
 
@@ -67,7 +53,7 @@ export class Connections {
     return this.#open.keys();
   }
 
-  /** The numbers of connections that were refused, and that were closed for a new one or for too many waiting requests. */
+  /** The numbers of connections that were refused, and that were closed for a new one or for what they pipelined. */
   get counts(): { readonly refused: number; readonly closed: number } {
     return { refused: this.#refused, closed: this.#closed };
   }
@@ -82,14 +68,17 @@ export class Connections {
       const connection = this.#accept(socket);
       if (connection === null) return;
       for (const listener of parse) listener.call(server, socket);
-      connection.pieces = new Pieces(socket);
+      connection.pieces = new Pieces(socket, {
+        get isBusy() {
+          return connection.current !== null;
+        },
+        overflow: () => void this.#close(socket),
+      });
     });
     server.on('upgrade', (_request, socket) => this.#keep(socket as Socket));
     for (const event of ['request', 'checkContinue'] as const)
-      server.on(event, (request, response) => this.#arrive({ request, response, serve }));
-    server.on('checkExpectation', (request, response) =>
-      this.#arrive({ request, response, serve: refuseExpectation }),
-    );
+      server.on(event, (request, response) => this.#begin(request, response, serve));
+    server.on('checkExpectation', (request, response) => this.#begin(request, response, refuseExpectation));
     const currentOf = (socket: Socket) => this.#open.get(socket)?.current ?? null;
     const refuse = clientErrorHandler(currentOf, this.#headLimit);
     server.on('clientError', (error, socket) => {
@@ -101,7 +90,7 @@ export class Connections {
   /** Returns whether a connection is open, and no request of it is being served or waits. */
   isIdle(socket: Socket): boolean {
     const connection = this.#open.get(socket);
-    return connection !== undefined && connection.current === null && connection.waiting.length === 0;
+    return connection !== undefined && !isInUse(connection);
   }
 
   /** Marks a connection as upgraded: it counts as in use until it is closed. */
@@ -121,50 +110,30 @@ export class Connections {
       closeWith(socket, 503, text);
       return null;
     }
-    const connection: Connection = { current: null, waiting: [], isUpgraded: false, pieces: null };
+    const connection: Connection = { current: null, isUpgraded: false, pieces: null };
     this.#open.set(socket, connection);
-    socket.once('close', () => this.#forget(socket));
+    socket.once('close', () => this.#open.delete(socket));
     return connection;
   }
 
-  #arrive(exchange: Exchange): void {
-    const { socket } = exchange.request;
-    const connection = this.#open.get(socket);
+  #begin(request: IncomingMessage, response: ServerResponse, serve: RequestListener): void {
+    const connection = this.#open.get(request.socket);
     if (!connection) return;
-    connection.pieces?.begin(exchange.request);
-    const { current, waiting } = connection;
-    if (current === null && waiting.length === 0) {
-      this.#begin(connection, exchange);
-    } else if (waiting.length >= MOST_WAITING || this.#waiting >= MOST_WAITING_IN_ALL) {
-      // What was read behind this request is not parsed.
-      this.#close(socket);
-    } else {
-      waiting.push(exchange);
-      this.#waiting++;
-    }
-  }
-
-  #begin(connection: Connection, { request, response, serve }: Exchange): void {
+    const { pieces } = connection;
+    pieces?.begin(request);
     connection.current = response;
     response.once('close', () => {
       connection.current = null;
       // A turn of the event loop of its own lets other connections come between the requests of a burst.
-      if (connection.waiting.length > 0) setImmediate(() => this.#beginNext(connection));
+      if (pieces?.isWaiting) setImmediate(() => pieces.next());
     });
     serve(request, response);
   }
 
-  #beginNext(connection: Connection): void {
-    const next = connection.waiting.shift();
-    if (!next) return;
-    this.#waiting--;
-    this.#begin(connection, next);
-  }
-
   #makeRoom(): boolean {
     let idle: Socket | null = null;
-    for (const [socket, { current, waiting, isUpgraded }] of this.#open) {
-      if (current !== null || waiting.length > 0 || isUpgraded) continue;
+    for (const [socket, connection] of this.#open) {
+      if (isInUse(connection) || connection.isUpgraded) continue;
       if (socket.bytesWritten === 0) return this.#close(socket);
       idle ??= socket;
     }
@@ -172,19 +141,16 @@ export class Connections {
   }
 
   #close(socket: Socket): true {
-    this.#forget(socket);
+    this.#open.delete(socket);
     this.#closed++;
     socket.destroy();
     return true;
   }
+}
 
-  #forget(socket: Socket): void {
-    const connection = this.#open.get(socket);
-    if (!connection) return;
-    this.#open.delete(socket);
-    this.#waiting -= connection.waiting.length;
-    connection.waiting.length = 0;
-  }
+/** Whether a request of the connection is being served or waits. */
+function isInUse({ current, pieces }: Connection): boolean {
+  return current !== null || pieces?.isWaiting === true;
 }
 
 /** Node emits `checkContinue` for requests whose header matches this. */

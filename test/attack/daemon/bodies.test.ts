@@ -146,7 +146,7 @@ test('bodies in chunks of a byte, of callers without a token and all in one turn
   process.kill(attacked.pid, 'SIGCONT');
   expect((await fetch(`${attacked.url}/health`)).status).toBe(204);
   // What is garbage already counts, too: it does not grow with the number of connections.
-  expect(memoryOf(attacked.pid).peak - before).toBeLessThan(150 * MIB);
+  expect(memoryOf(attacked.pid).peak - before).toBeLessThan(64 * MIB);
 });
 
 describe('incomplete bodies', () => {

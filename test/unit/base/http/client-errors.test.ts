@@ -3,6 +3,7 @@ import { createServer } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import { expect, onTestFinished, test } from 'vitest';
 import { clientErrorHandler } from '../../../../src/base/http/client-errors.ts';
+import { Connections } from '../../../../src/base/http/connections.ts';
 
 test('a header that takes too long is 408', async () => {
   const server = createServer({ headersTimeout: 50, connectionsCheckingInterval: 10 });
@@ -50,5 +51,24 @@ test('a client that does not read the response is disconnected, and gets no seco
   const sending = setInterval(() => socket.write('more\r\n'), 10);
   await closed;
   clearInterval(sending);
+  expect(text.match(/HTTP\/1.1/g)).toHaveLength(1);
+});
+
+test('after the start of a response, the connection is closed without a second response', async () => {
+  const server = createServer({ requireHostHeader: false });
+  new Connections(1).attach(server, (_request, response) => response.write('begun'));
+  onTestFinished(() => void server.close());
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const socket = connect((server.address() as AddressInfo).port, '127.0.0.1').setEncoding('utf8');
+  socket.on('error', () => {});
+  let text = '';
+  socket.on('data', (chunk) => {
+    if (text === '') socket.write('nonsense\r\n');
+    text += chunk;
+  });
+  socket.write('POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n');
+  await once(socket, 'close');
+  expect(text).toContain('begun');
   expect(text.match(/HTTP\/1.1/g)).toHaveLength(1);
 });
