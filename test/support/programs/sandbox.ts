@@ -25,7 +25,10 @@ export async function startGuest(options: DaemonOptions = {}): Promise<Guest> {
 }
 
 /** The platform's first call, which in production is made by the control plane. */
-export async function init(daemon: TestDaemon, body: Readonly<Record<string, unknown>>): Promise<void> {
+export async function init(
+  daemon: Pick<TestDaemon, 'url'>,
+  body: Readonly<Record<string, unknown>>,
+): Promise<void> {
   const headers = { 'content-type': 'application/json' };
   const response = await fetch(`${daemon.url}/init`, { method: 'POST', headers, body: JSON.stringify(body) });
   if (response.status !== 204) throw new Error(`init: ${response.status} ${await response.text()}`);
