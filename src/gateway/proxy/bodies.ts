@@ -1,5 +1,5 @@
 import type { IncomingMessage, OutgoingMessage } from 'node:http';
-import { freeBuffer } from '../../base/buffers.ts';
+import { freeAll } from '../../base/buffers.ts';
 
 /** Chunks of at least this size are freed at once, in bytes. Smaller ones may share their memory. */
 const FREED_FROM = 32 * 1024;
@@ -20,12 +20,16 @@ function pairs(raw: readonly string[]): [string, string][] {
 
 /**
  * Frees the memory of large chunks when the kernel has them, because nothing else refers to them and the garbage collector
- * would use much CPU for them.
+ * would use much CPU for them. Must be called in the turn in which the body is piped, because it begins to flow.
  */
-export function freeWhenSent(message: OutgoingMessage): void {
-  const write = message.write.bind(message) as (chunk: unknown, onSent?: () => void) => boolean;
-  message.write = (chunk: unknown) =>
-    chunk instanceof Buffer && chunk.length >= FREED_FROM
-      ? write(chunk, () => freeBuffer(chunk))
-      : write(chunk);
+export function freeWhenSent(from: IncomingMessage, to: OutgoingMessage): void {
+  const passed: Buffer[] = [];
+  const free = () => {
+    if (to.writableLength === 0) freeAll(passed);
+  };
+  from.on('data', (chunk: Buffer) => {
+    free();
+    if (chunk.length >= FREED_FROM) passed.push(chunk);
+  });
+  to.on('drain', free);
 }

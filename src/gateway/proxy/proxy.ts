@@ -62,7 +62,7 @@ export class ReverseProxy {
     this.#proxy.on('proxyReq', (outgoing, request) => {
       this.#limit(outgoing, request);
       forwardTrailers(request, outgoing);
-      freeWhenSent(outgoing);
+      freeWhenSent(request, outgoing);
     });
     this.#proxy.on('proxyRes', (upstream, request, response) => this.#respond(upstream, request, response));
     this.#proxy.on('proxyReqWs', (outgoing, request, socket) => {
@@ -141,7 +141,7 @@ export class ReverseProxy {
       if (exchange) exchange.response = upstream;
       rewriteResponse(upstream, request, { close: exchange?.close ?? true, vary: this.#vary });
       forwardTrailers(upstream, response);
-      freeWhenSent(response);
+      freeWhenSent(upstream, response);
       // httpxy would send the head only together with the first part of the body.
       setImmediate(() => response.destroyed || response.headersSent || response.flushHeaders());
     });
