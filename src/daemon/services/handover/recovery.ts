@@ -1,8 +1,6 @@
 import { closeSync } from 'node:fs';
 import { messageOf } from '../../../base/errors.ts';
 import { closeAll } from '../../linux/memory/message-queue.ts';
-import type { FoundRecord } from '../../linux/memory/record.ts';
-import type { KeptRecord, RecordStore } from '../../linux/memory/record-store.ts';
 import { contentOf, createMemory } from '../../linux/memory/shared-memory.ts';
 import { readInFlight } from '../../linux/processes/read-buffer.ts';
 import type { StoredDescriptor } from '../../linux/system/systemd.ts';
@@ -10,6 +8,8 @@ import type { EarlierProcess, EarlierProcesses } from '../process/lifecycle/earl
 import { decodeProcess } from '../process/lifecycle/process-state.ts';
 import type { BegunStart, ProcessRecordContent } from '../process/lifecycle/records.ts';
 import { NO_ENDS } from '../process/output/channels.ts';
+import type { FoundRecord } from '../records/record.ts';
+import type { KeptRecord, RecordStore } from '../records/record-store.ts';
 import { checkHead, type Head, type Settings } from './state.ts';
 
 type Content = ProcessRecordContent | ({ readonly about: 'settings' } & Settings);

@@ -1,6 +1,5 @@
 import type { Logger } from 'pino';
 import { messageOf } from '../../../base/errors.ts';
-import type { RecordStore } from '../../linux/memory/record-store.ts';
 import { childLimits, fromEarlierProgram, reapOthers } from '../../linux/processes/program.ts';
 import type { StoredDescriptor } from '../../linux/system/systemd.ts';
 import type { Guest } from '../guest/guest.ts';
@@ -9,6 +8,7 @@ import type { Volumes } from '../init/volumes.ts';
 import type { Forwards } from '../ports/forwards.ts';
 import type { CgroupRoot } from '../process/cgroups/cgroup-root.ts';
 import type { ProcessTable } from '../process/table.ts';
+import type { RecordStore } from '../records/record-store.ts';
 import type { PolledWatches } from '../watch/polled.ts';
 import { recover, SettingsRecord } from './recovery.ts';
 import type { Handover, Settings, Snapshot } from './state.ts';

@@ -1,9 +1,9 @@
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { RecordStore } from '../../../../../src/daemon/linux/memory/record-store.ts';
 import { createMemory, fileWith } from '../../../../../src/daemon/linux/memory/shared-memory.ts';
 import { recover } from '../../../../../src/daemon/services/handover/recovery.ts';
 import { readState } from '../../../../../src/daemon/services/handover/state.ts';
+import { RecordStore } from '../../../../../src/daemon/services/records/record-store.ts';
 import { scratch } from '../../../../support/machine/scratch.ts';
 
 /*

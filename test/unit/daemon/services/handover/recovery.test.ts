@@ -1,9 +1,9 @@
 import { readdirSync, readlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test, vi } from 'vitest';
-import { RecordStore } from '../../../../../src/daemon/linux/memory/record-store.ts';
 import { recover, SettingsRecord } from '../../../../../src/daemon/services/handover/recovery.ts';
 import { headOf, type Settings } from '../../../../../src/daemon/services/handover/state.ts';
+import { RecordStore } from '../../../../../src/daemon/services/records/record-store.ts';
 import { scratch } from '../../../../support/machine/scratch.ts';
 
 const SETTINGS: Omit<Settings, 'initTimestamp'> = {

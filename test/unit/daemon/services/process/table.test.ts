@@ -4,7 +4,6 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { afterEach, expect, test, vi } from 'vitest';
 import { monotonicMs } from '../../../../../src/base/monotonic.ts';
 import { Unread } from '../../../../../src/base/unread.ts';
-import { RecordStore } from '../../../../../src/daemon/linux/memory/record-store.ts';
 import { UNKNOWN_EXIT } from '../../../../../src/daemon/linux/processes/spawn.ts';
 import { UserDatabase } from '../../../../../src/daemon/linux/system/users.ts';
 import { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
@@ -13,6 +12,7 @@ import { EndedProcess } from '../../../../../src/daemon/services/process/lifecyc
 import { keptOf } from '../../../../../src/daemon/services/process/lifecycle/process-config.ts';
 import { NO_ENDS } from '../../../../../src/daemon/services/process/output/channels.ts';
 import { ProcessTable } from '../../../../../src/daemon/services/process/table.ts';
+import { RecordStore } from '../../../../../src/daemon/services/records/record-store.ts';
 import { scratch } from '../../../../support/machine/scratch.ts';
 import { testLanes } from '../../../../support/services/lanes.ts';
 import { until } from '../../../../support/until.ts';

@@ -1,8 +1,15 @@
 import { closeSync } from 'node:fs';
 import { isSystemError, messageOf } from '../../../base/errors.ts';
-import { ManagerOutbox } from '../system/manager-outbox.ts';
-import { removeDescriptor, type StoredDescriptor, storeDescriptor } from '../system/systemd.ts';
-import { dropFirstMessage, firstMessage, MESSAGE_BYTES, type Message } from './message-queue.ts';
+import {
+  dropFirstMessage,
+  firstMessage,
+  MESSAGE_BYTES,
+  type Message,
+} from '../../linux/memory/message-queue.ts';
+import { RecordMemory, textsIn } from '../../linux/memory/record-memory.ts';
+import { fileWith } from '../../linux/memory/shared-memory.ts';
+import { ManagerOutbox } from '../../linux/system/manager-outbox.ts';
+import { removeDescriptor, type StoredDescriptor, storeDescriptor } from '../../linux/system/systemd.ts';
 import {
   addLatest,
   type FoundRecord,
@@ -11,9 +18,7 @@ import {
   type RecordContent,
   type Writer,
 } from './record.ts';
-import { RecordMemory, textsIn } from './record-memory.ts';
 import { RecordQueue } from './record-queue.ts';
-import { fileWith } from './shared-memory.ts';
 
 /** Removes a record from the place where it is. */
 type Removal = () => void;

@@ -1,6 +1,6 @@
 import { closeSync } from 'node:fs';
-import { closeAll, type Message } from './message-queue.ts';
-import { contentOf } from './shared-memory.ts';
+import { closeAll, type Message } from '../../linux/memory/message-queue.ts';
+import { contentOf } from '../../linux/memory/shared-memory.ts';
 
 /** Descriptors by what they are for; null where there is none. */
 export type NamedDescriptors = Readonly<Record<string, number | null>>;

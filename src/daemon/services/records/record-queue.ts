@@ -1,6 +1,12 @@
 import { isSystemError } from '../../../base/errors.ts';
-import type { StoredDescriptor } from '../system/systemd.ts';
-import { closeAll, dropFirstMessage, firstMessage, type Message, MessageQueue } from './message-queue.ts';
+import {
+  closeAll,
+  dropFirstMessage,
+  firstMessage,
+  type Message,
+  MessageQueue,
+} from '../../linux/memory/message-queue.ts';
+import type { StoredDescriptor } from '../../linux/system/systemd.ts';
 
 /** A queue whose messages can be removed one by one. */
 export class RecordQueue implements StoredDescriptor {

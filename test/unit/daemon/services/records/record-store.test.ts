@@ -3,7 +3,7 @@ import { closeSync, fstatSync, openSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { expect, test } from 'vitest';
-import { RecordStore } from '../../../../../src/daemon/linux/memory/record-store.ts';
+import { RecordStore } from '../../../../../src/daemon/services/records/record-store.ts';
 import { scratch } from '../../../../support/machine/scratch.ts';
 
 /** A store whose service manager does not answer; its queues are in this process. */
