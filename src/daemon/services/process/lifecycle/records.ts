@@ -1,8 +1,7 @@
 import { within } from '../../../../base/abort.ts';
 import type { SharedMemory } from '../../../linux/memory/shared-memory.ts';
 import type { PipePoller } from '../../../linux/processes/pipe-ends.ts';
-import type { NamedDescriptors } from '../../records/record.ts';
-import type { KeptRecord, RecordStore } from '../../records/record-store.ts';
+import type { KeptRecord, NamedDescriptors, RecordStore } from '../../records/record-store.ts';
 import { encodeProcess, type ProcessState, type ReadProcess } from './process-state.ts';
 
 /** A start waits at most this long for the service manager, in milliseconds. */
