@@ -43,7 +43,7 @@ export function recover(store: RecordStore, stored: readonly StoredDescriptor[])
     if (content.about === 'process') processes.push(processOf(key, content, descriptors));
     if (content.about === 'output' && descriptors.memory !== undefined) outputs.set(key, descriptors.memory);
     if (content.about === 'reads') inFlight = readsOf(content.output, descriptors) ?? inFlight;
-    if (content.about === 'starting') starting.push({ startId: null, ...content, record: key });
+    if (content.about === 'starting') starting.push({ ...content, record: key });
   }
   const forgetAll = () => {
     for (const { key } of readable) forget(key);
