@@ -5,6 +5,8 @@ import type { Feed } from '../../../base/feed.ts';
 import type { Unread } from '../../../base/unread.ts';
 import type { CallScope } from '../admission/call-scope.ts';
 import { endOfStreamJson, sendRpcError } from '../admission/errors.ts';
+import { DECOMPRESSED_LIMIT_BYTES, messageTooLong, REQUEST_LIMIT_BYTES } from '../bodies/body-limits.ts';
+import { readBody } from '../bodies/read-body.ts';
 import {
   COMPRESSED_FLAG,
   type Codec,
@@ -16,7 +18,7 @@ import {
 } from './codec.ts';
 import { EventBatches, type EventStream, messagesOf } from './event-stream.ts';
 import { FrameBatch } from './frame-batch.ts';
-import { DECOMPRESSED_LIMIT_BYTES, REQUEST_LIMIT_BYTES, readBody, timeoutOf, tooLarge } from './request.ts';
+import { timeoutOf } from './request.ts';
 import type { Rpc } from './rpc.ts';
 import { Sending } from './sending.ts';
 import type { OfferedFormat, StreamFormat } from './stream-format.ts';
@@ -171,7 +173,7 @@ async function open(stream: EventStream, call: CallScope, format: StreamFormat):
   const timeoutMs = timeoutOf(headers);
   const limitMs = stream.ownsTimeout ? null : timeoutMs;
   call.expireAfter(limitMs, `stream exceeded its timeout of ${limitMs} ms`);
-  const body = await readBody(call, REQUEST_LIMIT_BYTES[codec]);
+  const body = await readBody(call, REQUEST_LIMIT_BYTES[codec], messageTooLong);
   const payload = await format.payloadOf(body, headers);
   const message = decodeMessage(stream.method.input, payload, codec, stream.ignoreUnknownFields);
   return stream.open(message, call, timeoutMs);
@@ -195,7 +197,7 @@ async function unwrap(body: Buffer, encoding: string | string[] | undefined): Pr
   try {
     return await promisify(gunzip)(payload, { maxOutputLength: DECOMPRESSED_LIMIT_BYTES });
   } catch (error) {
-    if (error instanceof RangeError) throw tooLarge(DECOMPRESSED_LIMIT_BYTES);
+    if (error instanceof RangeError) throw messageTooLong(DECOMPRESSED_LIMIT_BYTES);
     const text = `cannot decompress request: ${messageOf(error)}`;
     throw new EnvdError('invalid_argument', text, { cause: error });
   }
