@@ -313,9 +313,9 @@ describe('undocumented API', () => {
 describe('budget', () => {
   /** The most lines of each part. A change that needs more raises the number in the same commit, whose message says why. */
   const LINES: Readonly<Record<string, number>> = {
-    'the core, src/daemon without extensions': 26_228,
+    'the core, src/daemon without extensions': 26_187,
     'src/daemon/extensions': 5897,
-    'src/daemon/services/collector': 405,
+    'src/daemon/services/collector': 364,
     'src/daemon/services/files': 2642,
     'src/daemon/services/guest': 418,
     'src/daemon/services/handover': 644,
