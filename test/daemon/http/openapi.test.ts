@@ -149,7 +149,7 @@ const EXAMPLES: Readonly<Record<string, readonly Example[]>> = {
   init: [
     [204, '/init', JSON_BODY({})],
     [400, '/init', JSON_BODY(5)],
-    [413, '/init', { body: JSON.stringify({ accessToken: 'a'.repeat(100_000) }) }],
+    [413, '/init', { body: ' '.repeat(100_000) }],
   ],
   downloadFile: [
     [200, FILE],

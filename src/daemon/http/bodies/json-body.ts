@@ -20,7 +20,10 @@ const [BACKSLASH, COLON, COMMA, OPEN_OBJECT, OPEN_ARRAY] = Buffer.from('\\:,{[')
  * JSON, `resource_exhausted` when it would take too long to parse, and what `readBody` throws.
  */
 export async function readJson(call: CallScope, limit: number, tooLong = bodyTooLong): Promise<unknown> {
-  const body = await readBody(call, limit, tooLong);
+  return parse(await readBody(call, limit, tooLong));
+}
+
+function parse(body: Buffer): unknown {
   requireSimpleJson(body);
   // Without this check, replacement characters would make another path of a path that is not UTF-8.
   if (!isUtf8(body)) throw new EnvdError('invalid_argument', 'request body is not UTF-8');
@@ -34,6 +37,21 @@ export async function readJson(call: CallScope, limit: number, tooLong = bodyToo
   }
 }
 
+/** A member of an object whose text has a limit of its own. */
+interface LargeMember {
+  readonly name: string;
+  readonly bytes: number;
+}
+
+/** Throws an error with status 413 for a value of `length` bytes that is too long besides its large member, or whose large member is. */
+function requireShort(value: unknown, length: number, limit: number, { name, bytes }: LargeMember): void {
+  const isObject = typeof value === 'object' && value !== null;
+  const [, member] = (isObject && Object.entries(value).find(([key]) => key === name)) || [];
+  const large = typeof member === 'string' ? Buffer.byteLength(JSON.stringify(member)) : 0;
+  if (large > bytes) throw bodyTooLong(bytes, ` of ${name}`);
+  if (length - large > limit) throw bodyTooLong(limit, ` besides ${name}`);
+}
+
 /** The most bodies that are received at a time. */
 const OPEN_LIMIT = 16;
 /** How long a body may take, in milliseconds. */
@@ -45,12 +63,14 @@ const TIME_LIMIT_MS = 5000;
  */
 export class JsonBodies {
   readonly #limit: number;
+  readonly #large: LargeMember | null;
   /** The calls whose bodies are being received, the oldest first. */
   readonly #open = new Set<CallScope>();
 
-  /** `limit` is in bytes. */
-  constructor(limit: number) {
+  /** `limit` is in bytes, without those of the large member. */
+  constructor(limit: number, large: LargeMember | null = null) {
     this.#limit = limit;
+    this.#large = large;
   }
 
   /** Does what `readJson` does. Throws an error with status 408 or 503 at a limit, too. */
@@ -66,7 +86,10 @@ export class JsonBodies {
     const text = `request body took longer than ${TIME_LIMIT_MS / 1000} s: send all of it at once`;
     const timer = setTimeout(() => call.abort(new HttpError(408, text)), TIME_LIMIT_MS);
     try {
-      return await readJson(call, this.#limit);
+      const body = await readBody(call, this.#limit + (this.#large?.bytes ?? 0), bodyTooLong);
+      const value = parse(body);
+      if (this.#large) requireShort(value, body.length, this.#limit, this.#large);
+      return value;
     } finally {
       clearTimeout(timer);
       this.#open.delete(call);

@@ -18,8 +18,9 @@ export async function readBody(
   const body = new GrowingBody(request);
   request.on('data', (piece: Buffer) => {
     if (body.length + piece.length > limit) return reject(tooLong(limit));
+    const before = body.capacity;
     body.add(piece);
-    call.hold(body.capacity);
+    if (body.capacity !== before) call.hold(body.capacity);
   });
   request.on('end', resolve);
   request.on('error', (cause) => reject(new EnvdError('aborted', 'client disconnected', { cause })));

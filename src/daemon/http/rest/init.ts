@@ -5,19 +5,21 @@ import { INTERFACE_VERSION } from '../../../base/program/version.ts';
 import type { HandoverReport, Init, InitReport } from '../../services/init/init.ts';
 import { INIT_REQUEST } from '../../services/init/init-request.ts';
 import { ignoreContentType } from '../admission/requests.ts';
-import { bodyTooLong, INIT_LIMIT_BYTES } from '../bodies/body-limits.ts';
+import { INIT_LIMIT_BYTES } from '../bodies/body-limits.ts';
 import { JsonBodies } from '../bodies/json-body.ts';
 
 /** Registers `/init`, which the platform calls after each boot and resume. `services/init/steps.ts` authorizes it. */
 export function initRoutes(app: FastifyInstance, init: Init, logger: Logger): void {
-  const bodies = new JsonBodies(INIT_LIMIT_BYTES.body + INIT_LIMIT_BYTES.caBundle);
+  const bodies = new JsonBodies(INIT_LIMIT_BYTES.body, {
+    name: 'caBundle',
+    bytes: INIT_LIMIT_BYTES.caBundle,
+  });
   const noteUnknown = unknownMembers(logger);
   app.post('/init', { onRequest: ignoreContentType }, async ({ call }, reply) => {
     reply.header('x-envd-version', INTERFACE_VERSION);
     const report: InitReport = { freezeAudit: null };
     try {
       const body = (await bodies.read(call)) ?? {};
-      requireShort(body);
       const { handover } = await init.apply(INIT_REQUEST.read(body, ''), report, call);
       if (handover) tellHandover(reply, handover, init);
       call.isTrusted = true;
@@ -28,15 +30,6 @@ export function initRoutes(app: FastifyInstance, init: Init, logger: Logger): vo
     if (report.delivered) reply.raw.once('finish', report.delivered);
     return reply.code(204).send();
   });
-}
-
-/** Throws an error with status 413 for a body that is too long besides its certificates, or whose certificates are. */
-function requireShort(body: object): void {
-  const { caBundle = '', ...others } = body as { caBundle?: unknown };
-  const { body: limit, caBundle: most } = INIT_LIMIT_BYTES;
-  const [own, bundle] = [others, caBundle].map((value) => Buffer.byteLength(JSON.stringify(value)));
-  if ((own ?? 0) > limit) throw bodyTooLong(limit, ' besides caBundle');
-  if ((bundle ?? 0) > most) throw bodyTooLong(most, ' of caBundle');
 }
 
 /** Adds the header that tells what an upgrade has handed over. If the answer is lost, the next caller gets it. */
