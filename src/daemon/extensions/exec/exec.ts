@@ -30,7 +30,7 @@ export function execExtension(processes: ProcessTable, guest: Guest, places: Str
 
 function execRoutes(app: FastifyInstance, processes: ProcessTable, guest: Guest, places: StreamPlaces): void {
   app.post('/exec', { onRequest: ignoreContentType }, async ({ call }, reply) => {
-    places.take(reply.raw);
+    places.enter(reply.raw);
     const request = EXEC_REQUEST.read(await readJson(call, BODY_BYTES, tooLong), '');
     const user = request.user === null ? callerOf(call, guest) : guest.user(request.user);
     const execution = await execute(commandOf(request, user), processes, call);

@@ -47,7 +47,7 @@ export interface DaemonTelemetry {
   readonly uploads: Transfers;
   readonly downloads: Transfers;
   readonly calls: CallTally;
-  readonly places: { readonly open: number };
+  readonly places: { readonly taken: number };
   readonly connections: Pick<Connections, 'open' | 'counts'>;
   readonly unread: Pick<Unread, 'sum' | 'dropped'>;
   readonly requests: Pick<Unread, 'sum' | 'dropped'>;
@@ -101,7 +101,7 @@ function callMetrics({ calls, places, connections, unread, requests }: DaemonTel
   const limited = 'Connections ended by --max-connections, or because too many requests waited.';
   return [
     ['envd_calls_total', 'Calls that have ended, by operation and code.', counted],
-    ['envd_streams', 'Open streams.', places.open],
+    ['envd_streams', 'Open streams.', places.taken],
     ['envd_connections', 'Open connections.', connections.open],
     ['envd_connections_limited_total', limited, by('action', { ...connections.counts })],
     ['envd_unread_bytes', 'Bytes kept for slow readers.', unread.sum],

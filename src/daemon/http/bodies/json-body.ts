@@ -1,5 +1,7 @@
 import { isUtf8 } from 'node:buffer';
+import { onAbort } from '../../../base/abort.ts';
 import { EnvdError, HttpError } from '../../../base/errors.ts';
+import { Places } from '../../../base/places.ts';
 import type { CallScope } from '../admission/call-scope.ts';
 import { bodyTooLong } from './body-limits.ts';
 import { readBody } from './read-body.ts';
@@ -64,8 +66,11 @@ const TIME_LIMIT_MS = 5000;
 export class JsonBodies {
   readonly #limit: number;
   readonly #large: LargeMember | null;
-  /** The calls whose bodies are being received, the oldest first. */
-  readonly #open = new Set<CallScope>();
+  readonly #places = new Places({
+    most: OPEN_LIMIT,
+    dropped: () =>
+      new HttpError(503, `more than ${OPEN_LIMIT} request bodies are being sent: send this one again`),
+  });
 
   /** `limit` is in bytes, without those of the large member. */
   constructor(limit: number, large: LargeMember | null = null) {
@@ -75,14 +80,8 @@ export class JsonBodies {
 
   /** Does what `readJson` does. Throws an error with status 408 or 503 at a limit, too. */
   async read(call: CallScope): Promise<unknown> {
-    const [oldest] = this.#open;
-    if (oldest && this.#open.size >= OPEN_LIMIT) {
-      this.#open.delete(oldest);
-      oldest.abort(
-        new HttpError(503, `more than ${OPEN_LIMIT} request bodies are being sent: send this one again`),
-      );
-    }
-    this.#open.add(call);
+    using place = this.#places.take();
+    onAbort(place.signal, () => call.abort(place.signal.reason));
     const text = `request body took longer than ${TIME_LIMIT_MS / 1000} s: send all of it at once`;
     const timer = setTimeout(() => call.abort(new HttpError(408, text)), TIME_LIMIT_MS);
     try {
@@ -92,7 +91,6 @@ export class JsonBodies {
       return value;
     } finally {
       clearTimeout(timer);
-      this.#open.delete(call);
     }
   }
 }

@@ -1,6 +1,6 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
-import { Allowance } from '../../../base/allowance.ts';
 import { EnvdError } from '../../../base/errors.ts';
+import { Semaphore } from '../../../base/semaphore.ts';
 import type { FileServices } from '../../services/files/file-services.ts';
 import type { FileQuery } from '../../services/files/signature.ts';
 import { ignoreContentType } from '../admission/requests.ts';
@@ -71,7 +71,7 @@ function downloadRoute(
 function uploadRoute(app: FastifyInstance, files: FileServices, { uploads, digests }: FileExtensions): void {
   const archiveOf = (request: FastifyRequest) =>
     uploads.find(({ types }) => types.includes(mediaTypeOf(request)));
-  const room = new Allowance(ROOM_BYTES);
+  const room = new Semaphore(ROOM_BYTES);
   const admit = (request: FastifyRequest) => {
     const caller = fileQueryOf(request);
     const user = files.admit(caller, archiveOf(request) ? 'write-archive' : 'write');

@@ -84,7 +84,7 @@ function mountRpc(app: FastifyInstance, rpc: Rpc, handler: UniversalHandler, pla
   const onRequest = (request: FastifyRequest, reply: FastifyReply) => {
     const { call, headers } = request;
     requireProtocolVersion(request);
-    if (isStream) places.take(reply.raw);
+    if (isStream) places.enter(reply.raw);
     takeOver(reply);
     const type = headers['content-type'] ?? '';
     const codec = codecOf(type);
