@@ -4,8 +4,8 @@ import { type ELDHistogram, monitorEventLoopDelay } from 'node:perf_hooks';
 import type { CallTally } from '../../../base/http/call-tally.ts';
 import type { Connections } from '../../../base/http/connections.ts';
 import { INTERFACE_VERSION } from '../../../base/program/version.ts';
+import type { Quota } from '../../../base/quota.ts';
 import type { Durations, Transfers } from '../../../base/tally.ts';
-import type { Unread } from '../../../base/unread.ts';
 import { type WorkloadMemory, workloadMemory } from '../../linux/cgroups/workload-memory.ts';
 import type { LineCounts } from '../../services/collector/log-queue.ts';
 import type { ForwardPlaces } from '../../services/ports/forward.ts';
@@ -49,8 +49,8 @@ export interface DaemonTelemetry {
   readonly calls: CallTally;
   readonly places: { readonly taken: number };
   readonly connections: Pick<Connections, 'open' | 'counts'>;
-  readonly unread: Pick<Unread, 'sum' | 'dropped'>;
-  readonly requests: Pick<Unread, 'sum' | 'dropped'>;
+  readonly unread: Pick<Quota, 'sum' | 'dropped'>;
+  readonly requests: Pick<Quota, 'sum' | 'dropped'>;
   readonly log: LogFigures;
   readonly cgroups: Pick<WorkloadCgroups, 'user' | 'ptys'>;
   readonly ports: {

@@ -2,7 +2,7 @@ import { promisify } from 'node:util';
 import { gunzip } from 'node:zlib';
 import { EnvdError, messageOf } from '../../../base/errors.ts';
 import type { Feed } from '../../../base/feed.ts';
-import type { Unread } from '../../../base/unread.ts';
+import type { Quota } from '../../../base/quota.ts';
 import type { CallScope } from '../admission/call-scope.ts';
 import { endOfStreamJson, sendRpcError } from '../admission/errors.ts';
 import { DECOMPRESSED_LIMIT_BYTES, messageTooLong, REQUEST_LIMIT_BYTES } from '../bodies/body-limits.ts';
@@ -72,11 +72,11 @@ export class StreamServer {
   readonly #spare: FrameBatch[] = [];
   /** The batches that were encoded last. All readers of a process take the same array of events, which is encoded once. */
   readonly #recent = new Map<StreamFormat, Encoded>();
-  readonly #unread: Unread;
+  readonly #unread: Quota;
   readonly #others: readonly OfferedFormat[];
 
   /** `unread` limits the bytes of all streams that the kernel has not taken yet. `others` are formats besides Connect's. */
-  constructor(unread: Unread, others: readonly OfferedFormat[] = []) {
+  constructor(unread: Quota, others: readonly OfferedFormat[] = []) {
     this.#unread = unread;
     this.#others = others;
   }

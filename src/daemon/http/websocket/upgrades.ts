@@ -7,8 +7,8 @@ import { closeWith } from '../../../base/http/client-errors.ts';
 import type { Connections } from '../../../base/http/connections.ts';
 import { isWebSocket } from '../../../base/http/websocket.ts';
 import { loadedOnce } from '../../../base/loaded-once.ts';
+import type { Quota } from '../../../base/quota.ts';
 import { Semaphore } from '../../../base/semaphore.ts';
-import type { Unread } from '../../../base/unread.ts';
 import type { Guest } from '../../services/guest/guest.ts';
 import { admitsUpgrade } from '../admission/admission.ts';
 import type { CallLog } from '../admission/call-log.ts';
@@ -44,7 +44,7 @@ export interface OpenedSocket {
 export interface UpgradeBounds {
   readonly connections: Connections;
   readonly places: StreamPlaces;
-  readonly unread: Unread;
+  readonly unread: Quota;
 }
 
 /**
