@@ -19,8 +19,8 @@ import type { WatchEvent } from '../watch/local/event.ts';
 import type { WatchState } from '../watch/polled.ts';
 
 /**
- * The version of what a daemon leaves to the next one: a state in an upgrade, and records for after a crash. Members may be
- * added within a version, because a program ignores those that it does not know.
+ * The version of what a daemon leaves to the next one: a state in an upgrade, records for after a crash, and the kept output. Members
+ * may be added within a version, because a program ignores those that it does not know.
  */
 const VERSION = 1;
 /** The most events of a watch in one line. */
