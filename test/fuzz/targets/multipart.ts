@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { Readable } from 'node:stream';
-import { Semaphore } from '../../../src/base/semaphore.ts';
 import { httpStatusOf } from '../../../src/base/errors.ts';
+import { Semaphore } from '../../../src/base/semaphore.ts';
 import { ContentBatches } from '../../../src/daemon/http/rest/files/batches.ts';
 import { partsOf } from '../../../src/daemon/http/rest/files/multipart.ts';
 import { cut } from '../refused.ts';
