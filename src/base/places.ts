@@ -45,7 +45,8 @@ export class Places {
 
   #dropOne(): void {
     const { leastMs = 0, refusal = 'all places are taken', dropped } = this.#rules;
-    const waitedMs = ({ waitingSince }: Place) => (waitingSince === null ? -1 : monotonicMs() - waitingSince);
+    const now = monotonicMs();
+    const waitedMs = ({ waitingSince }: Place) => (waitingSince === null ? -1 : now - waitingSince);
     const [[place, controller] = []] = [...this.#taken].sort(([a], [b]) => waitedMs(b) - waitedMs(a));
     const longestMs = place ? waitedMs(place) : -1;
     if (!place || longestMs < leastMs) throw new EnvdError('resource_exhausted', refusal);
