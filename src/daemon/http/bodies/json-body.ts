@@ -1,7 +1,7 @@
 import { isUtf8 } from 'node:buffer';
 import { onAbort } from '../../../base/abort.ts';
 import { EnvdError, HttpError } from '../../../base/errors.ts';
-import { Places } from '../../../base/places.ts';
+import { EvictingSemaphore } from '../../../base/evicting-semaphore.ts';
 import type { CallScope } from '../admission/call-scope.ts';
 import { bodyTooLong } from './body-limits.ts';
 import { readBody } from './read-body.ts';
@@ -66,7 +66,7 @@ const TIME_LIMIT_MS = 5000;
 export class JsonBodies {
   readonly #limit: number;
   readonly #large: LargeMember | null;
-  readonly #places = new Places({
+  readonly #places = new EvictingSemaphore({
     most: OPEN_LIMIT,
     dropped: () =>
       new HttpError(503, `more than ${OPEN_LIMIT} request bodies are being sent: send this one again`),

@@ -1,7 +1,7 @@
 import { onAbort, untilAborted } from '../../../base/abort.ts';
 import { EnvdError } from '../../../base/errors.ts';
+import { EvictingSemaphore, type Place } from '../../../base/evicting-semaphore.ts';
 import { monotonicMs } from '../../../base/monotonic.ts';
-import { type Place, Places } from '../../../base/places.ts';
 
 /** At most this many archives are read, or written, at a time. Each takes about 1 MiB and up to 260 descriptors. */
 const MAX_ARCHIVES = 16;
@@ -10,7 +10,7 @@ const IDLE_MS = 5000;
 
 /** Bounds the archives that move in one direction. Those that have waited for their clients for 5 s lose their places to others. */
 export class ArchivePlaces {
-  readonly #places = new Places({
+  readonly #places = new EvictingSemaphore({
     most: MAX_ARCHIVES,
     leastMs: IDLE_MS,
     refusal: `more than ${MAX_ARCHIVES} archives at a time in this direction: try again later`,

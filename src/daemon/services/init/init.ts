@@ -1,7 +1,7 @@
 import { EventEmitter } from 'node:events';
 import { EnvdError, messageOf } from '../../../base/errors.ts';
+import { EvictingSemaphore } from '../../../base/evicting-semaphore.ts';
 import { monotonicMs } from '../../../base/monotonic.ts';
-import { Places } from '../../../base/places.ts';
 import { debug } from '../../../base/program/debug.ts';
 import { exhaustionOf } from '../../linux/system/errno.ts';
 import type { FreezeAudit } from '../pause/sweep.ts';
@@ -90,7 +90,7 @@ interface SharedStep {
 export class Init extends EventEmitter<{ progress: [] }> {
   readonly #steps: InitSteps;
   readonly #lasting: readonly SharedStep[];
-  readonly #waiting = new Places(WAITING_CALLS);
+  readonly #waiting = new EvictingSemaphore(WAITING_CALLS);
   #begunNs: bigint | null = null;
   #appliedNs: bigint | null = null;
 

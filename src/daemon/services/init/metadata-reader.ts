@@ -2,7 +2,7 @@ import { EventEmitter } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
 import { limited, onAbort, untilAborted } from '../../../base/abort.ts';
 import { EnvdError } from '../../../base/errors.ts';
-import { Places } from '../../../base/places.ts';
+import { EvictingSemaphore } from '../../../base/evicting-semaphore.ts';
 import { debug } from '../../../base/program/debug.ts';
 import { Repeated } from '../../../base/repeated.ts';
 import { NO_METADATA, type SandboxMetadata } from './metadata.ts';
@@ -59,7 +59,7 @@ interface Waiting {
 export class MetadataReader extends EventEmitter<{ read: [SandboxMetadata] }> implements Disposable {
   readonly #options: MetadataReaderOptions;
   readonly #stop = new AbortController();
-  readonly #places = new Places(WAITING_CALLS);
+  readonly #places = new EvictingSemaphore(WAITING_CALLS);
   readonly #waiting = new Set<Waiting>();
   #latest: Reading | null = null;
   /** The results of reads that were started before this time are ignored. */

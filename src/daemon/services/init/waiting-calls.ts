@@ -1,5 +1,5 @@
 import { EnvdError } from '../../../base/errors.ts';
-import type { PlaceRules } from '../../../base/places.ts';
+import type { PlaceRules } from '../../../base/evicting-semaphore.ts';
 
 const LIMIT = 64;
 

@@ -24,7 +24,7 @@ export interface PlaceRules {
  * Limits who does something at a time. When all places are taken, another holder gets the place of the one that has waited longest, so
  * that those who wait in vain cannot lock out one that would be served soon.
  */
-export class Places {
+export class EvictingSemaphore {
   readonly #rules: PlaceRules;
   readonly #taken = new Map<Place, AbortController>();
 

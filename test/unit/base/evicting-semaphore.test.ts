@@ -1,14 +1,14 @@
 import { EventEmitter } from 'node:events';
 import { expect, test } from 'vitest';
 import { EnvdError } from '../../../src/base/errors.ts';
-import { Places } from '../../../src/base/places.ts';
+import { EvictingSemaphore } from '../../../src/base/evicting-semaphore.ts';
 import { Semaphore } from '../../../src/base/semaphore.ts';
 
 const dropped = (waitedMs: number) =>
   new EnvdError('unavailable', `dropped after ${Math.round(waitedMs)} ms`);
 
 test('when all places are taken, another holder gets that of the one that has waited longest', () => {
-  const places = new Places({ most: 2, dropped });
+  const places = new EvictingSemaphore({ most: 2, dropped });
   const [first, second] = [places.take(), places.take()];
   first.waitingSince = null;
   places.take();
@@ -17,7 +17,7 @@ test('when all places are taken, another holder gets that of the one that has wa
 });
 
 test('who has waited for a short time keeps his place, and a place that was given back is free', () => {
-  const places = new Places({ most: 1, leastMs: 5000, refusal: 'full', dropped });
+  const places = new EvictingSemaphore({ most: 1, leastMs: 5000, refusal: 'full', dropped });
   {
     using first = places.take();
     expect(() => places.take()).toThrow(
