@@ -8,11 +8,6 @@ export function freeBuffer({ buffer, byteLength }: Buffer): void {
   if (buffer instanceof ArrayBuffer && buffer.byteLength === byteLength) buffer.transfer(0);
 }
 
-/** Frees the buffers and empties the list. */
-export function freeAll(buffers: Buffer[]): void {
-  for (const buffer of buffers.splice(0)) freeBuffer(buffer);
-}
-
 /** Up to this size, it is faster to copy a body behind the head than to write both with one writev(2). */
 const COPIED_BYTES = 8 * 1024;
 

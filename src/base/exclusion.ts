@@ -26,15 +26,15 @@ export class ExclusiveLock extends EventEmitter<{ acquire: [] }> {
   }
 }
 
-/** So many calls of a queue may wait, unless its creator sets another limit. */
+/** The most calls with one key that wait, unless the creator of the queue sets another limit. */
 const WAITING_LIMIT = 64;
 
-/** Runs calls one at a time, in order. The number of calls that wait is limited. */
-export class SerialQueue {
+/** Runs calls with the same key one at a time, in order, and calls with different keys concurrently. */
+export class KeyedQueue {
   readonly #name: string;
   readonly #limit: number;
-  readonly #waiting: (() => void)[] = [];
-  #isBusy = false;
+  /** The calls that wait, for each key with a call that runs. */
+  readonly #waiting = new Map<string, (() => void)[]>();
 
   /** `name` is the operation in error messages, such as `init`. */
   constructor(name: string, limit = WAITING_LIMIT) {
@@ -44,54 +44,31 @@ export class SerialQueue {
 
   /** Whether no call is running or waiting. */
   get isIdle(): boolean {
-    return !this.#isBusy;
-  }
-
-  /** Settles as `work` does. Throws `resource_exhausted` immediately while too many calls wait. */
-  async run<T>(work: () => Promise<T>): Promise<T> {
-    if (this.#isBusy) await this.#turn();
-    this.#isBusy = true;
-    try {
-      return await work();
-    } finally {
-      // The queue remains busy, so that a new call cannot overtake the next one.
-      const next = this.#waiting.shift();
-      if (next) next();
-      else this.#isBusy = false;
-    }
-  }
-
-  #turn(): Promise<void> {
-    if (this.#waiting.length >= this.#limit) {
-      const text = `cannot ${this.#name} now: ${this.#limit} others are waiting: try again later`;
-      throw new EnvdError('resource_exhausted', text);
-    }
-    const { promise, resolve } = Promise.withResolvers<void>();
-    this.#waiting.push(resolve);
-    return promise;
-  }
-}
-
-/** Runs calls with the same key one at a time, in order, and calls with different keys concurrently. */
-export class KeyedQueues {
-  readonly #queues = new Map<string, SerialQueue>();
-  readonly #name: string;
-  readonly #limit: number;
-
-  /** `name` is the operation in error messages, `limit` the number of calls that may wait per key. */
-  constructor(name: string, limit: number) {
-    this.#name = name;
-    this.#limit = limit;
+    return this.#waiting.size === 0;
   }
 
   /** Settles as `work` does. Throws `resource_exhausted` immediately while too many calls with this key wait. */
   async run<T>(key: string, work: () => Promise<T>): Promise<T> {
-    const queue = this.#queues.get(key) ?? new SerialQueue(this.#name, this.#limit);
-    this.#queues.set(key, queue);
+    const waiting = this.#waiting.get(key);
+    if (waiting) await this.#turn(waiting);
+    else this.#waiting.set(key, []);
     try {
-      return await queue.run(work);
+      return await work();
     } finally {
-      if (queue.isIdle && this.#queues.get(key) === queue) this.#queues.delete(key);
+      // The key remains busy, so that a new call cannot overtake the next one.
+      const next = this.#waiting.get(key)?.shift();
+      if (next) next();
+      else this.#waiting.delete(key);
     }
+  }
+
+  #turn(waiting: (() => void)[]): Promise<void> {
+    if (waiting.length >= this.#limit) {
+      const text = `cannot ${this.#name} now: ${this.#limit} others are waiting: try again later`;
+      throw new EnvdError('resource_exhausted', text);
+    }
+    const { promise, resolve } = Promise.withResolvers<void>();
+    waiting.push(resolve);
+    return promise;
   }
 }

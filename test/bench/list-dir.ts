@@ -10,7 +10,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { create, toBinary } from '@bufbuild/protobuf';
-import { Unread } from '../../src/base/unread.ts';
+import { Quota } from '../../src/base/quota.ts';
 import { unaryCodecOf } from '../../src/daemon/http/connect/connect-unary.ts';
 import { entryToMessage } from '../../src/daemon/http/rpc/entry.ts';
 import { filesystemRpcs } from '../../src/daemon/http/rpc/filesystem.ts';
@@ -63,7 +63,7 @@ async function find(root: string): Promise<void> {
   await once(child, 'exit');
 }
 
-const shared = sharedLimits(new Unread(Number.POSITIVE_INFINITY));
+const shared = sharedLimits(new Quota(Number.POSITIVE_INFINITY));
 
 /** Lists and encodes in binary, as ListDir does; resolves with the number of entries. */
 async function listAll(root: string): Promise<number> {

@@ -10,7 +10,7 @@
 import { type ChildProcess, fork, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { type EventLoopUtilization, performance } from 'node:perf_hooks';
-import { Unread } from '../../src/base/unread.ts';
+import { Quota } from '../../src/base/quota.ts';
 import { findCgroupMount } from '../../src/daemon/linux/cgroups/cgroup-mounts.ts';
 import { Cgroup } from '../../src/daemon/linux/cgroups/cgroup2.ts';
 import { UserDatabase } from '../../src/daemon/linux/system/users.ts';
@@ -71,7 +71,7 @@ function ours(cgroups: WorkloadCgroups, request = REQUEST): () => Promise<void> 
     historyBytes: MIB,
     startTimeout: 10,
     maxProcesses: 1024,
-    unread: new Unread(64 * 1024 * 1024),
+    unread: new Quota(64 * 1024 * 1024),
     lanes: testLanes,
   };
   const table = new ProcessTable(new Guest(new UserDatabase()), cgroups, options);

@@ -7,7 +7,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import { type AddressInfo, createServer as createSocketServer, type Socket } from 'node:net';
 import { create } from '@bufbuild/protobuf';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
-import { Unread } from '../../src/base/unread.ts';
+import { Quota } from '../../src/base/quota.ts';
 import { StreamServer } from '../../src/daemon/http/connect/connect-stream.ts';
 import { startStream } from '../../src/daemon/http/rpc/process-streams.ts';
 import type { EndEvent } from '../../src/daemon/services/process/output/events.ts';
@@ -88,7 +88,7 @@ const ours = {
     join(wantedBy(request.process?.args ?? []), Number(request.process?.envs.readers ?? 1)),
 };
 
-const unread = new Unread(64 * 1024 * 1024);
+const unread = new Quota(64 * 1024 * 1024);
 const streams = new StreamServer(unread);
 
 async function* plain(request: StartRequest): AsyncGenerator<StartResponse> {

@@ -1,6 +1,6 @@
 import { expect, test, vi } from 'vitest';
-import { RecordStore } from '../../src/daemon/linux/memory/record-store.ts';
 import type { StoredDescriptor } from '../../src/daemon/linux/system/systemd.ts';
+import { RecordStore } from '../../src/daemon/services/records/record-store.ts';
 import { Kernel, Killed } from './kernel.ts';
 
 /*

@@ -7,7 +7,7 @@
 
 #include "support/napi.h"
 
-enum { MOST_BYTES = 16 * 1024, MOST_DESCRIPTORS = 8, QUEUE_BYTES = 16 * 1024 * 1024 };
+enum { MOST_BYTES = 16 * 1024, MOST_DESCRIPTORS = 8, QUEUE_BYTES = 64 * 1024 * 1024 };
 
 typedef union {
   struct cmsghdr header;

@@ -2,8 +2,8 @@ import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import type { CallTally } from '../../base/http/call-tally.ts';
 import type { Connections } from '../../base/http/connections.ts';
+import type { Quota } from '../../base/quota.ts';
 import type { Transfers } from '../../base/tally.ts';
-import type { Unread } from '../../base/unread.ts';
 import { FileServices } from '../services/files/file-services.ts';
 import type { Health } from '../services/guest/health.ts';
 import type { MetricsReader } from '../services/guest/metrics.ts';
@@ -47,9 +47,9 @@ export interface AppOptions {
   readonly places: StreamPlaces;
   readonly streams: StreamServer;
   /** Limits the memory of requests that are being received and served. */
-  readonly requests: Unread;
+  readonly requests: Quota;
   /** Limits the output that clients have not read. */
-  readonly unread: Unread;
+  readonly unread: Quota;
   readonly logger: Logger;
   /** Aborts when the daemon stops. Open streams end with its reason. */
   readonly shutdown: AbortSignal;

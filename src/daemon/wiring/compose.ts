@@ -1,17 +1,16 @@
 import type { Logger } from 'pino';
 import { EnvdError, messageOf } from '../../base/errors.ts';
 import { Connections } from '../../base/http/connections.ts';
+import { Quota } from '../../base/quota.ts';
 import { Transfers } from '../../base/tally.ts';
-import { Unread } from '../../base/unread.ts';
 import { type Config, environmentWith } from '../config/config.ts';
 import { readTokenFile } from '../config/token-file.ts';
+import { REQUEST_LIMIT_BYTES } from '../http/bodies/body-limits.ts';
 import { StreamServer } from '../http/connect/connect-stream.ts';
-import { REQUEST_LIMIT_BYTES } from '../http/connect/request.ts';
 import { StreamPlaces } from '../http/connect/stream-places.ts';
 import { GoneClients } from '../http/gone-clients.ts';
 import { App } from '../http/server.ts';
 import { Lanes } from '../linux/lanes/lanes.ts';
-import { RecordStore } from '../linux/memory/record-store.ts';
 import { portOf } from '../linux/network/listening-socket.ts';
 import { readUnanswered } from '../linux/network/unanswered.ts';
 import { onlyUser, UserDatabase } from '../linux/system/users.ts';
@@ -28,6 +27,7 @@ import type { Freezer } from '../services/pause/freezer.ts';
 import { IdleTrim } from '../services/pause/idle-trim.ts';
 import { processLog } from '../services/process/lifecycle/process-log.ts';
 import { ProcessTable } from '../services/process/table.ts';
+import { RecordStore } from '../services/records/record-store.ts';
 import { PolledWatches } from '../services/watch/polled.ts';
 import { Watcher } from '../services/watch/watcher.ts';
 import { createExtensions, extensionObstacles, STREAM_FORMATS } from './extensions.ts';
@@ -178,14 +178,14 @@ function createRecords({ notifySocket, version }: Config, { logger }: Log): Reco
 function createBounds(config: Config) {
   const { maxStreams, maxConnections, unreadBytes, historyBytes, requestBytes } = config;
   // The limits always leave room for one slow reader, even one that resumes, and for one request of the largest size.
-  const unread = new Unread(Math.max(unreadBytes, LEAST_UNREAD_BYTES, 2 * historyBytes));
+  const unread = new Quota(Math.max(unreadBytes, LEAST_UNREAD_BYTES, 2 * historyBytes));
   const most = Math.max(requestBytes, LEAST_REQUEST_BYTES);
   const text = `request dropped: all requests take more than ${most} bytes (--request-bytes): try again later`;
   return {
     places: new StreamPlaces(maxStreams),
     connections: new Connections(maxConnections),
     unread,
-    requests: new Unread(most, text),
+    requests: new Quota(most, text),
     streams: new StreamServer(unread, STREAM_FORMATS),
   };
 }

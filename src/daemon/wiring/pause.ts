@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { messageOf } from '../../base/errors.ts';
-import { ExclusiveLock, SerialQueue } from '../../base/exclusion.ts';
+import { ExclusiveLock, KeyedQueue } from '../../base/exclusion.ts';
 import type { HeldOutput } from '../../base/held-output.ts';
 import type { Config } from '../config/config.ts';
 import { ownCgroup } from '../linux/cgroups/cgroup-mounts.ts';
@@ -63,7 +63,7 @@ function createFilesystemFreezer(
     ownDirectories: [runtimeDirectory, ...(metadataService ? [identityDirectory(config)] : [])],
     recordFile: join(runtimeDirectory, 'fsfrozen.json'),
     lock,
-    queue: new SerialQueue('freeze or thaw a file system'),
+    queue: new KeyedQueue('freeze or thaw a file system'),
     gate,
     onFrozen: (frozen) => {
       if (frozen) return output.hold();

@@ -150,7 +150,7 @@ test('at its time limit it is killed with everything below it, and what it wrote
 
 test.each([
   [400, '{', 'request body is not valid JSON'],
-  [400, '', 'request body is not valid JSON'],
+  [400, '', 'request body must be an object'],
   [400, [], 'request body must be an object'],
   [400, {}, 'cmd must be a string that is not empty'],
   [400, { cmd: 'a', args: 'b' }, 'args must be an array'],

@@ -121,8 +121,13 @@ test.each(['crash', 'upgrade'] as const)(
       [Symbol.asyncIterator]();
     await limited.next();
     const failed = limited.next().catch(() => {});
-    expect((await init({ envVars: { MOOD: 'merry' } })).status).toBe(204);
+    // They are the time now, so they set no clock.
+    const times = [Date.now(), Date.now() + 1].map((time) => new Date(time).toISOString());
+    expect((await init({ envVars: { MOOD: 'merry' }, timestamp: times[0] })).status).toBe(204);
+    expect((await init({ timestamp: times[1] })).status).toBe(204);
     await next();
+    // It is not newer than the last one, so it changes nothing.
+    expect((await init({ envVars: { MOOD: 'sad' }, timestamp: times[1] })).status).toBe(204);
     await failed;
     const again = clients.process.start({ process: bash('exec sleep 1000'), startId: 'once' });
     expect((await again[Symbol.asyncIterator]().next()).value?.event?.event).toMatchObject({

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { Readable } from 'node:stream';
-import { Allowance } from '../../../src/base/allowance.ts';
 import { httpStatusOf } from '../../../src/base/errors.ts';
+import { Semaphore } from '../../../src/base/semaphore.ts';
 import { ContentBatches } from '../../../src/daemon/http/rest/files/batches.ts';
 import { partsOf } from '../../../src/daemon/http/rest/files/multipart.ts';
 import { cut } from '../refused.ts';
@@ -24,7 +24,7 @@ export async function fuzz(data: Buffer): Promise<void> {
 /** The name, the file name and the content of each part, and how it ended. */
 async function read(pieces: readonly Buffer[]): Promise<unknown[]> {
   const found: unknown[] = [];
-  const room = new Allowance(0);
+  const room = new Semaphore(0);
   try {
     const body = Readable.from(pieces.filter(({ length }) => length > 0));
     for await (const part of partsOf(body, 'multipart/form-data; boundary=x')) {

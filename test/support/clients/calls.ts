@@ -3,15 +3,15 @@ import type { FastifyInstance } from 'fastify';
 import { pino } from 'pino';
 import { AbortRelay } from '../../../src/base/abort.ts';
 import { CallTally } from '../../../src/base/http/call-tally.ts';
+import { Quota } from '../../../src/base/quota.ts';
 import { Transfers } from '../../../src/base/tally.ts';
-import { Unread } from '../../../src/base/unread.ts';
 import { CallLog } from '../../../src/daemon/http/admission/call-log.ts';
 import { CallScope } from '../../../src/daemon/http/admission/call-scope.ts';
 import { beginCall, disableBodyParsing } from '../../../src/daemon/http/admission/requests.ts';
 
 const GENEROUS = 64 * 1024 * 1024;
 
-export function sharedLimits(unread = new Unread(GENEROUS), shutdown = new AbortController().signal) {
+export function sharedLimits(unread = new Quota(GENEROUS), shutdown = new AbortController().signal) {
   return { shutdown: new AbortRelay(shutdown), requests: unread, unread };
 }
 

@@ -1,4 +1,4 @@
-import { Unread } from '../../../src/base/unread.ts';
+import { Quota } from '../../../src/base/quota.ts';
 import { History } from '../../../src/daemon/services/process/output/history.ts';
 import { Output } from '../../../src/daemon/services/process/output/output.ts';
 import { OutputStore } from '../../../src/daemon/services/process/output/output-store.ts';
@@ -12,7 +12,7 @@ export function historyOf(limitBytes: number): History {
 export function outputOf(
   history: History,
   setPaused: (paused: boolean) => void = () => {},
-  unread = new Unread(Number.POSITIVE_INFINITY),
+  unread = new Quota(Number.POSITIVE_INFINITY),
 ): Output {
   const output = new Output(history, { unread, written: { stdout: 0, stderr: 0, pty: 0 } });
   output.attach({ setPaused });

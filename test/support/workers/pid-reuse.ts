@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
-import { Unread } from '../../../src/base/unread.ts';
+import { Quota } from '../../../src/base/quota.ts';
 import { SIGTERM } from '../../../src/daemon/linux/system/signals.ts';
 import { UserDatabase } from '../../../src/daemon/linux/system/users.ts';
 import { Guest } from '../../../src/daemon/services/guest/guest.ts';
@@ -22,7 +22,7 @@ const options = {
   historyBytes: 0,
   startTimeout: 10,
   maxProcesses: 1024,
-  unread: new Unread(64 * 1024 * 1024),
+  unread: new Quota(64 * 1024 * 1024),
   lanes: testLanes,
 };
 const table = new ProcessTable(new Guest(users), cgroups, options);

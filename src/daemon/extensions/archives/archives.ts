@@ -24,7 +24,7 @@ export class Archives {
   }
 
   /** Packs a directory; see `packDirectory`. `drop` is that of `ArchivePlaces.sending`. */
-  pack(path: string, drop: (reason: EnvdError) => void): AsyncGenerator<Buffer> {
+  pack(path: string, drop: (reason: Error) => void): AsyncGenerator<Buffer> {
     return this.#read.sending(packDirectory(path, this.#lanes), drop);
   }
 

@@ -1,12 +1,11 @@
-import { isUtf8 } from 'node:buffer';
 import { Readable } from 'node:stream';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { FastifyInstance } from 'fastify';
-import { EnvdError, HttpError } from '../../../base/errors.ts';
-import type { CallScope } from '../../http/admission/call-scope.ts';
+import type { HttpError } from '../../../base/errors.ts';
 import { ignoreContentType } from '../../http/admission/requests.ts';
-import { requireSimpleJson } from '../../http/connect/complexity.ts';
-import { callerOf, readBody } from '../../http/connect/request.ts';
+import { bodyTooLong } from '../../http/bodies/body-limits.ts';
+import { readJson } from '../../http/bodies/json-body.ts';
+import { callerOf } from '../../http/connect/request.ts';
 import type { StreamPlaces } from '../../http/connect/stream-places.ts';
 import type { Extension } from '../../http/extension.ts';
 import type { Guest } from '../../services/guest/guest.ts';
@@ -31,8 +30,8 @@ export function execExtension(processes: ProcessTable, guest: Guest, places: Str
 
 function execRoutes(app: FastifyInstance, processes: ProcessTable, guest: Guest, places: StreamPlaces): void {
   app.post('/exec', { onRequest: ignoreContentType }, async ({ call }, reply) => {
-    places.take(reply.raw);
-    const request = EXEC_REQUEST.read(await readJson(call), '');
+    places.enter(reply.raw);
+    const request = EXEC_REQUEST.read(await readJson(call, BODY_BYTES, tooLong), '');
     const user = request.user === null ? callerOf(call, guest) : guest.user(request.user);
     const execution = await execute(commandOf(request, user), processes, call);
     const pieces = answerOf(execution);
@@ -52,29 +51,8 @@ function commandOf(request: ExecRequest, user: ExecCommand['user']): ExecCommand
   return { config, user, input: inputBytesOf(request), timeoutMs, maxOutputBytes };
 }
 
-/**
- * Parses a body. Throws `invalid_argument` if it is not JSON, `resource_exhausted` if it would take too long to parse, and
- * 413 if it is too long.
- */
-async function readJson(call: CallScope): Promise<unknown> {
-  try {
-    const body = await readBody(call, BODY_BYTES, tooLong);
-    requireSimpleJson(body);
-    // Without this check, replacement characters would make another path of a path that is not UTF-8.
-    if (!isUtf8(body)) throw new EnvdError('invalid_argument', 'request body is not UTF-8');
-    return JSON.parse(body.toString('utf8'));
-  } catch (error) {
-    if (error instanceof SyntaxError)
-      throw new EnvdError('invalid_argument', 'request body is not valid JSON');
-    throw error;
-  }
-}
-
 function tooLong(limit: number): HttpError {
-  return new HttpError(
-    413,
-    `request body is too large: send at most ${limit} bytes, or upload the input as a file`,
-  );
+  return bodyTooLong(limit, ', or upload the input as a file');
 }
 
 /** Yields the answer as pieces of JSON. It begins with how the command ended. */

@@ -52,7 +52,7 @@ function waitRoute(app: FastifyInstance, watch: PortWatch, places: StreamPlaces)
   app.post<{ Params: { port: string } }>(PATH, { onRequest: ignoreBody }, async (request, reply) => {
     const port = portNamed(request.params.port);
     const { timeoutMs } = WAIT_QUERY.read(request.query, '');
-    places.take(reply.raw);
+    places.enter(reply.raw);
     const late = `nothing listens at port ${port} of localhost after ${timeoutMs} ms`;
     request.call.expireAfter(timeoutMs, late);
     await watch.read();

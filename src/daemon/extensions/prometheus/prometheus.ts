@@ -4,8 +4,8 @@ import { type ELDHistogram, monitorEventLoopDelay } from 'node:perf_hooks';
 import type { CallTally } from '../../../base/http/call-tally.ts';
 import type { Connections } from '../../../base/http/connections.ts';
 import { INTERFACE_VERSION } from '../../../base/program/version.ts';
+import type { Quota } from '../../../base/quota.ts';
 import type { Durations, Transfers } from '../../../base/tally.ts';
-import type { Unread } from '../../../base/unread.ts';
 import { type WorkloadMemory, workloadMemory } from '../../linux/cgroups/workload-memory.ts';
 import type { LineCounts } from '../../services/collector/log-queue.ts';
 import type { ForwardPlaces } from '../../services/ports/forward.ts';
@@ -47,10 +47,10 @@ export interface DaemonTelemetry {
   readonly uploads: Transfers;
   readonly downloads: Transfers;
   readonly calls: CallTally;
-  readonly places: { readonly open: number };
+  readonly places: { readonly taken: number };
   readonly connections: Pick<Connections, 'open' | 'counts'>;
-  readonly unread: Pick<Unread, 'sum' | 'dropped'>;
-  readonly requests: Pick<Unread, 'sum' | 'dropped'>;
+  readonly unread: Pick<Quota, 'sum' | 'dropped'>;
+  readonly requests: Pick<Quota, 'sum' | 'dropped'>;
   readonly log: LogFigures;
   readonly cgroups: Pick<WorkloadCgroups, 'user' | 'ptys'>;
   readonly ports: {
@@ -101,7 +101,7 @@ function callMetrics({ calls, places, connections, unread, requests }: DaemonTel
   const limited = 'Connections ended by --max-connections, or because too many requests waited.';
   return [
     ['envd_calls_total', 'Calls that have ended, by operation and code.', counted],
-    ['envd_streams', 'Open streams.', places.open],
+    ['envd_streams', 'Open streams.', places.taken],
     ['envd_connections', 'Open connections.', connections.open],
     ['envd_connections_limited_total', limited, by('action', { ...connections.counts })],
     ['envd_unread_bytes', 'Bytes kept for slow readers.', unread.sum],

@@ -1,15 +1,16 @@
 import type { FastifyInstance } from 'fastify';
 import { monotonicMs } from '../../../base/monotonic.ts';
 import { ignoreContentType } from '../../http/admission/requests.ts';
+import { JsonBodies } from '../../http/bodies/json-body.ts';
 import type { Extension } from '../../http/extension.ts';
-import { JsonBodies } from '../../http/json/json-bodies.ts';
 import { selectorIn } from '../../services/process/lifecycle/known.ts';
 import type { ProcessTable } from '../../services/process/table.ts';
 import { Stops } from './stop-process.ts';
 import { STOP_REQUEST } from './stop-request.ts';
 
 const PATH = '/processes/:process/stop';
-const BODY_LIMITS = { bytes: 4096, large: null, containers: 16 };
+/** The most bytes of a body. */
+const BODY_BYTES = 4096;
 
 /**
  * Adds `POST /processes/{pid or tag}/stop`, which ends a process and everything below it, and answers when nothing of it is
@@ -20,7 +21,7 @@ export function stopExtension(processes: ProcessTable): Extension {
 }
 
 function stopRoutes(app: FastifyInstance, processes: ProcessTable): void {
-  const bodies = new JsonBodies(BODY_LIMITS);
+  const bodies = new JsonBodies(BODY_BYTES);
   const stops = new Stops();
   app.post<{ Params: { process: string } }>(PATH, { onRequest: ignoreContentType }, async (request) => {
     const { call, params } = request;

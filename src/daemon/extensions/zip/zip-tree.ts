@@ -1,6 +1,6 @@
 import { constants } from 'node:fs';
-import { Allowance } from '../../../base/allowance.ts';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
+import { Semaphore } from '../../../base/semaphore.ts';
 import type { DirectoryReader, FullEntry } from '../../linux/files/directory-reader.ts';
 import type { OpenFile } from '../../linux/files/open-file.ts';
 import type { Lanes } from '../../linux/lanes/lanes.ts';
@@ -28,7 +28,7 @@ export interface ZipMember {
 }
 
 /** Limits the memory that all archives keep until their ends. */
-export class ZipMemory extends Allowance {
+export class ZipMemory extends Semaphore {
   constructor() {
     super(KEPT_BYTES);
   }

@@ -4,16 +4,16 @@ import type { AbortListener, AbortRelay } from '../../../base/abort.ts';
 import { EnvdError } from '../../../base/errors.ts';
 import { expectsContinue } from '../../../base/http/connections.ts';
 import { monotonicMs } from '../../../base/monotonic.ts';
-import type { Kept, Unread } from '../../../base/unread.ts';
+import type { Kept, Quota } from '../../../base/quota.ts';
 import { endUnlessComplete } from './linger.ts';
 
 /** The limits that all calls share. */
 export interface SharedLimits {
   readonly shutdown: AbortRelay;
   /** Limits the memory of requests that are being received and served. */
-  readonly requests: Unread;
+  readonly requests: Quota;
   /** Limits the output that clients have not read. */
-  readonly unread: Unread;
+  readonly unread: Quota;
 }
 
 /** Smaller requests are not counted, because the limit of connections limits their sum. */

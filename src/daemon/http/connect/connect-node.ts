@@ -21,8 +21,8 @@ import {
 import { onAbort } from '../../../base/abort.ts';
 import { type CallScope, COUNTED_BYTES } from '../admission/call-scope.ts';
 import { recordFailure, toConnectError } from '../admission/errors.ts';
+import { DECOMPRESSED_LIMIT_BYTES } from '../bodies/body-limits.ts';
 import { COMPRESSED_FLAG, ENVELOPE_BYTES, writeEnvelope } from './codec.ts';
-import { DECOMPRESSED_LIMIT_BYTES } from './request.ts';
 import { Sending } from './sending.ts';
 
 /** Brotli is not among them, because it keeps a thread of the pool for seconds. */

@@ -2,9 +2,11 @@ import { promisify } from 'node:util';
 import { gunzip } from 'node:zlib';
 import { EnvdError, messageOf } from '../../../base/errors.ts';
 import type { Feed } from '../../../base/feed.ts';
-import type { Unread } from '../../../base/unread.ts';
+import type { Quota } from '../../../base/quota.ts';
 import type { CallScope } from '../admission/call-scope.ts';
 import { endOfStreamJson, sendRpcError } from '../admission/errors.ts';
+import { DECOMPRESSED_LIMIT_BYTES, messageTooLong, REQUEST_LIMIT_BYTES } from '../bodies/body-limits.ts';
+import { readBody } from '../bodies/read-body.ts';
 import {
   COMPRESSED_FLAG,
   type Codec,
@@ -16,7 +18,7 @@ import {
 } from './codec.ts';
 import { EventBatches, type EventStream, messagesOf } from './event-stream.ts';
 import { FrameBatch } from './frame-batch.ts';
-import { DECOMPRESSED_LIMIT_BYTES, REQUEST_LIMIT_BYTES, readBody, timeoutOf, tooLarge } from './request.ts';
+import { timeoutOf } from './request.ts';
 import type { Rpc } from './rpc.ts';
 import { Sending } from './sending.ts';
 import type { OfferedFormat, StreamFormat } from './stream-format.ts';
@@ -70,11 +72,11 @@ export class StreamServer {
   readonly #spare: FrameBatch[] = [];
   /** The batches that were encoded last. All readers of a process take the same array of events, which is encoded once. */
   readonly #recent = new Map<StreamFormat, Encoded>();
-  readonly #unread: Unread;
+  readonly #unread: Quota;
   readonly #others: readonly OfferedFormat[];
 
   /** `unread` limits the bytes of all streams that the kernel has not taken yet. `others` are formats besides Connect's. */
-  constructor(unread: Unread, others: readonly OfferedFormat[] = []) {
+  constructor(unread: Quota, others: readonly OfferedFormat[] = []) {
     this.#unread = unread;
     this.#others = others;
   }
@@ -171,7 +173,7 @@ async function open(stream: EventStream, call: CallScope, format: StreamFormat):
   const timeoutMs = timeoutOf(headers);
   const limitMs = stream.ownsTimeout ? null : timeoutMs;
   call.expireAfter(limitMs, `stream exceeded its timeout of ${limitMs} ms`);
-  const body = await readBody(call, REQUEST_LIMIT_BYTES[codec]);
+  const body = await readBody(call, REQUEST_LIMIT_BYTES[codec], messageTooLong);
   const payload = await format.payloadOf(body, headers);
   const message = decodeMessage(stream.method.input, payload, codec, stream.ignoreUnknownFields);
   return stream.open(message, call, timeoutMs);
@@ -195,7 +197,7 @@ async function unwrap(body: Buffer, encoding: string | string[] | undefined): Pr
   try {
     return await promisify(gunzip)(payload, { maxOutputLength: DECOMPRESSED_LIMIT_BYTES });
   } catch (error) {
-    if (error instanceof RangeError) throw tooLarge(DECOMPRESSED_LIMIT_BYTES);
+    if (error instanceof RangeError) throw messageTooLong(DECOMPRESSED_LIMIT_BYTES);
     const text = `cannot decompress request: ${messageOf(error)}`;
     throw new EnvdError('invalid_argument', text, { cause: error });
   }

@@ -14,9 +14,11 @@ import { endWith } from '../../../base/buffers.ts';
 import { EnvdError } from '../../../base/errors.ts';
 import type { CallScope } from '../admission/call-scope.ts';
 import { sendRpcError } from '../admission/errors.ts';
+import { DECOMPRESSED_LIMIT_BYTES, messageTooLong, REQUEST_LIMIT_BYTES } from '../bodies/body-limits.ts';
+import { readBody } from '../bodies/read-body.ts';
 import { type Codec, decodeMessage } from './codec.ts';
 import { COMPRESSED_BYTES, COMPRESSIONS, handleNodeCall } from './connect-node.ts';
-import { DECOMPRESSED_LIMIT_BYTES, REQUEST_LIMIT_BYTES, readBody, timeoutOf } from './request.ts';
+import { timeoutOf } from './request.ts';
 import type { Rpc } from './rpc.ts';
 import { Sending } from './sending.ts';
 
@@ -176,8 +178,8 @@ function codingsOf(headers: IncomingHttpHeaders): { readonly request: Coding; re
 }
 
 async function readRequest(call: CallScope, codec: Codec, coding: Coding): Promise<Buffer> {
-  if (coding === null) return readBody(call, REQUEST_LIMIT_BYTES[codec]);
-  const body = await readBody(call, DECOMPRESSED_LIMIT_BYTES);
+  if (coding === null) return readBody(call, REQUEST_LIMIT_BYTES[codec], messageTooLong);
+  const body = await readBody(call, DECOMPRESSED_LIMIT_BYTES, messageTooLong);
   const message = await call.race(coding.decompress(body, DECOMPRESSED_LIMIT_BYTES));
   call.hold(message.length);
   return Buffer.from(message.buffer, message.byteOffset, message.length);

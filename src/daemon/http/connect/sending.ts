@@ -1,6 +1,6 @@
 import type { EnvdError } from '../../../base/errors.ts';
 import { monotonicMs } from '../../../base/monotonic.ts';
-import type { Kept, Unread } from '../../../base/unread.ts';
+import type { Kept, Quota } from '../../../base/quota.ts';
 
 /** A client that takes nothing for this time has stalled, in milliseconds. */
 const STALL_MS = 5000;
@@ -21,7 +21,7 @@ interface Destination {
  */
 export class Sending implements Kept {
   readonly #response: Destination;
-  readonly #unread: Unread;
+  readonly #unread: Quota;
   #isCounted = false;
   #isWaiting = false;
   /** When the client was last found to have taken nothing since the look before, and since when it has taken nothing. */
@@ -29,7 +29,7 @@ export class Sending implements Kept {
   #quietSince = 0;
   #dropped: EnvdError | null = null;
 
-  constructor(response: Destination, unread: Unread) {
+  constructor(response: Destination, unread: Quota) {
     this.#response = response;
     this.#unread = unread;
   }

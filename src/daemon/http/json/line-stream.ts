@@ -24,7 +24,7 @@ export class LineStream {
       reply.send();
       return null;
     }
-    places.take(reply.raw);
+    places.enter(reply.raw);
     reply.hijack();
     reply.raw.writeHead(200, reply.getHeaders() as Record<string, string>).flushHeaders();
     onAbort(request.call.signal, () => reply.raw.end());

@@ -1,10 +1,11 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
-import { Allowance } from '../../../base/allowance.ts';
 import { EnvdError } from '../../../base/errors.ts';
+import { Semaphore } from '../../../base/semaphore.ts';
 import type { FileServices } from '../../services/files/file-services.ts';
 import type { FileQuery } from '../../services/files/signature.ts';
 import { ignoreContentType } from '../admission/requests.ts';
-import { JsonBodies } from '../json/json-bodies.ts';
+import { COMPOSE_LIMIT_BYTES } from '../bodies/body-limits.ts';
+import { JsonBodies } from '../bodies/json-body.ts';
 import {
   ARCHIVE_QUERY,
   CALLER_QUERY,
@@ -18,8 +19,6 @@ import type { DownloadLimits } from './files/download-limits.ts';
 import { sendDownload } from './files/download-response.ts';
 import { changeOf } from './files/upload-change.ts';
 import { isUpload, mediaTypeOf, metadataOf, unsupportedType, uploadedParts } from './files/upload-parts.ts';
-
-const COMPOSE_LIMITS = { bytes: 1024 * 1024, large: null, containers: 16 };
 
 /** One upload keeps about so many bytes in buffers, for the disk, a parser and a decoder. */
 const UPLOAD_BYTES = 256 * 1024;
@@ -72,7 +71,7 @@ function downloadRoute(
 function uploadRoute(app: FastifyInstance, files: FileServices, { uploads, digests }: FileExtensions): void {
   const archiveOf = (request: FastifyRequest) =>
     uploads.find(({ types }) => types.includes(mediaTypeOf(request)));
-  const room = new Allowance(ROOM_BYTES);
+  const room = new Semaphore(ROOM_BYTES);
   const admit = (request: FastifyRequest) => {
     const caller = fileQueryOf(request);
     const user = files.admit(caller, archiveOf(request) ? 'write-archive' : 'write');
@@ -113,7 +112,7 @@ function uploadRoute(app: FastifyInstance, files: FileServices, { uploads, diges
 }
 
 function composeRoute(app: FastifyInstance, files: FileServices): void {
-  const bodies = new JsonBodies(COMPOSE_LIMITS);
+  const bodies = new JsonBodies(COMPOSE_LIMIT_BYTES);
   app.post('/files/compose', { onRequest: ignoreContentType }, async (request) => {
     const body = await bodies.read(request.call);
     const { source_paths: sourcePaths, destination, username } = COMPOSE_REQUEST.read(body, '');

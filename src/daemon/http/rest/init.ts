@@ -5,19 +5,15 @@ import { INTERFACE_VERSION } from '../../../base/program/version.ts';
 import type { HandoverReport, Init, InitReport } from '../../services/init/init.ts';
 import { INIT_REQUEST } from '../../services/init/init-request.ts';
 import { ignoreContentType } from '../admission/requests.ts';
-import { JsonBodies } from '../json/json-bodies.ts';
-
-/** The limits are strict because the token is in the body, so that callers are not authorized before it was read. */
-const LIMITS = {
-  bytes: 64 * 1024,
-  // Complete bundles of certificate authorities have about 220 KiB.
-  large: { name: 'caBundle', bytes: 512 * 1024 },
-  containers: 512,
-};
+import { INIT_LIMIT_BYTES } from '../bodies/body-limits.ts';
+import { JsonBodies } from '../bodies/json-body.ts';
 
 /** Registers `/init`, which the platform calls after each boot and resume. `services/init/steps.ts` authorizes it. */
 export function initRoutes(app: FastifyInstance, init: Init, logger: Logger): void {
-  const bodies = new JsonBodies(LIMITS);
+  const bodies = new JsonBodies(INIT_LIMIT_BYTES.body, {
+    name: 'caBundle',
+    bytes: INIT_LIMIT_BYTES.caBundle,
+  });
   const noteUnknown = unknownMembers(logger);
   app.post('/init', { onRequest: ignoreContentType }, async ({ call }, reply) => {
     reply.header('x-envd-version', INTERFACE_VERSION);

@@ -4,10 +4,10 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../../base/errors.ts';
 import type { CallScope, SharedLimits } from '../admission/call-scope.ts';
 import { recordFailure, sendRpcError } from '../admission/errors.ts';
+import { DECOMPRESSED_LIMIT_BYTES } from '../bodies/body-limits.ts';
 import { COMPRESSIONS, serveByConnectNode } from '../connect/connect-node.ts';
 import { endOfStream, type StreamServer, streamCodecOf } from '../connect/connect-stream.ts';
 import { unaryCodecOf } from '../connect/connect-unary.ts';
-import { DECOMPRESSED_LIMIT_BYTES } from '../connect/request.ts';
 import type { Rpc } from '../connect/rpc.ts';
 import type { StreamPlaces } from '../connect/stream-places.ts';
 import { type FilesystemDependencies, filesystemRpcs } from './filesystem.ts';
@@ -84,7 +84,7 @@ function mountRpc(app: FastifyInstance, rpc: Rpc, handler: UniversalHandler, pla
   const onRequest = (request: FastifyRequest, reply: FastifyReply) => {
     const { call, headers } = request;
     requireProtocolVersion(request);
-    if (isStream) places.take(reply.raw);
+    if (isStream) places.enter(reply.raw);
     takeOver(reply);
     const type = headers['content-type'] ?? '';
     const codec = codecOf(type);

@@ -2,7 +2,7 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { createWebSocketStream, WebSocket } from 'ws';
 import { EnvdError } from '../../../base/errors.ts';
-import type { Unread } from '../../../base/unread.ts';
+import type { Quota } from '../../../base/quota.ts';
 import { statusOf } from '../admission/errors.ts';
 import { Sending } from '../connect/sending.ts';
 
@@ -33,7 +33,7 @@ export class WebSocketConnection {
   constructor(
     socket: WebSocket,
     transport: Socket,
-    { streamOf, unread }: { streamOf: typeof createWebSocketStream; unread: Unread },
+    { streamOf, unread }: { streamOf: typeof createWebSocketStream; unread: Quota },
   ) {
     this.#socket = socket;
     this.#transport = transport;

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { createWebSocketStream, WebSocketServer } from 'ws';
 import { EnvdError } from '../../../base/errors.ts';
-import type { Unread } from '../../../base/unread.ts';
+import type { Quota } from '../../../base/quota.ts';
 import { WebSocketConnection } from './connection.ts';
 
 /**
@@ -27,7 +27,7 @@ interface Asked {
 }
 
 /** Opens a WebSocket. Throws `invalid_argument` for a request that asks for it wrongly. Never settles when the client leaves. */
-export type Handshake = (asked: Asked, unread: Unread) => Promise<WebSocketConnection>;
+export type Handshake = (asked: Asked, unread: Quota) => Promise<WebSocketConnection>;
 
 /** Chooses the first of `protocols` that a client offers. */
 export function createHandshake(protocols: readonly string[]): Handshake {

@@ -2,13 +2,13 @@ import { type IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { parse } from 'node:querystring';
 import type { FastifyInstance } from 'fastify';
-import { Allowance } from '../../../base/allowance.ts';
 import { EnvdError, HttpError } from '../../../base/errors.ts';
 import { closeWith } from '../../../base/http/client-errors.ts';
 import type { Connections } from '../../../base/http/connections.ts';
 import { isWebSocket } from '../../../base/http/websocket.ts';
 import { loadedOnce } from '../../../base/loaded-once.ts';
-import type { Unread } from '../../../base/unread.ts';
+import type { Quota } from '../../../base/quota.ts';
+import { Semaphore } from '../../../base/semaphore.ts';
 import type { Guest } from '../../services/guest/guest.ts';
 import { admitsUpgrade } from '../admission/admission.ts';
 import type { CallLog } from '../admission/call-log.ts';
@@ -44,7 +44,7 @@ export interface OpenedSocket {
 export interface UpgradeBounds {
   readonly connections: Connections;
   readonly places: StreamPlaces;
-  readonly unread: Unread;
+  readonly unread: Quota;
 }
 
 /**
@@ -56,7 +56,7 @@ export class Upgrades {
   readonly #guest: Guest;
   readonly #calls: CallLog;
   readonly #bounds: UpgradeBounds;
-  readonly #free = new Allowance(MOST_SOCKETS);
+  readonly #free = new Semaphore(MOST_SOCKETS);
   readonly #handshake = loadedOnce(async () => {
     const { createHandshake } = await import('./handshake.ts');
     return createHandshake(this.#routes.map(({ protocol }) => protocol));
@@ -127,12 +127,11 @@ export class Upgrades {
 
   /** Takes a place until the connection is closed. */
   #take({ response }: CallScope): void {
-    this.#bounds.places.take(response);
-    if (!this.#free.take(1)) {
+    this.#bounds.places.enter(response);
+    if (!this.#free.takeUntilClosed(response)) {
       const text = `too many WebSockets: ${MOST_SOCKETS} are open, close some, or try again later`;
       throw new EnvdError('resource_exhausted', text);
     }
-    response.once('close', () => this.#free.release(1));
   }
 
   #find({ url = '' }: IncomingMessage): { route: WebSocketRoute; params: string[] } | null {

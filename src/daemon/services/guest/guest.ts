@@ -9,11 +9,10 @@ export interface GuestState {
   readonly accessToken: string | null;
   readonly defaultUser: string;
   readonly defaultWorkdir: string | null;
-  /** States of earlier versions have no `defaults`. */
   readonly variables: {
     readonly platform: Variables;
     readonly own: Variables;
-    readonly defaults?: Variables;
+    readonly defaults: Variables;
   };
 }
 
@@ -102,7 +101,7 @@ export class Guest {
   continueFrom({ accessToken, defaultUser, defaultWorkdir, variables }: GuestState): void {
     Object.assign(this, { accessToken: accessToken ?? this.accessToken, defaultUser, defaultWorkdir });
     this.#ownVariables = variables.own;
-    this.#defaultVariables = variables.defaults ?? {};
+    this.#defaultVariables = variables.defaults;
     this.environment = variables.platform;
   }
 

@@ -1,18 +1,16 @@
-import { closeSync } from 'node:fs';
 import { messageOf } from '../../../base/errors.ts';
 import { closeAll } from '../../linux/memory/message-queue.ts';
-import type { FoundRecord } from '../../linux/memory/record.ts';
-import type { KeptRecord, RecordStore } from '../../linux/memory/record-store.ts';
-import { contentOf, createMemory } from '../../linux/memory/shared-memory.ts';
 import { readInFlight } from '../../linux/processes/read-buffer.ts';
 import type { StoredDescriptor } from '../../linux/system/systemd.ts';
 import type { EarlierProcess, EarlierProcesses } from '../process/lifecycle/earlier.ts';
 import { decodeProcess } from '../process/lifecycle/process-state.ts';
 import type { BegunStart, ProcessRecordContent } from '../process/lifecycle/records.ts';
 import { NO_ENDS } from '../process/output/channels.ts';
+import type { FoundRecord, RecordStore } from '../records/record-store.ts';
 import { checkHead, type Head, type Settings } from './state.ts';
 
-type Content = ProcessRecordContent | ({ readonly about: 'settings' } & Settings);
+/** What a record says. */
+export type RecordContent = ProcessRecordContent | ({ readonly about: 'settings' } & Settings);
 
 /** What a daemon that was killed has left. */
 export interface Found {
@@ -40,12 +38,12 @@ export function recover(store: RecordStore, stored: readonly StoredDescriptor[])
   let inFlight: EarlierProcesses['inFlight'] = null;
   for (const { key, state, descriptors } of readable) {
     // The shape is not checked: an envd has written it, to a queue that only root has.
-    const content = state as Content;
-    if (content.about === 'settings') settings = settingsOf(content, descriptors.time);
+    const content = state as RecordContent;
+    if (content.about === 'settings') settings = content;
     if (content.about === 'process') processes.push(processOf(key, content, descriptors));
     if (content.about === 'output' && descriptors.memory !== undefined) outputs.set(key, descriptors.memory);
     if (content.about === 'reads') inFlight = readsOf(content.output, descriptors) ?? inFlight;
-    if (content.about === 'starting') starting.push({ startId: null, ...content, record: key });
+    if (content.about === 'starting') starting.push({ ...content, record: key });
   }
   const forgetAll = () => {
     for (const { key } of readable) forget(key);
@@ -68,7 +66,7 @@ function reasonToRefuse({ writer }: FoundRecord): string | null {
 /** Returns a process, which is not this program's child. Without a pidfd its pid may be that of another process by now. */
 function processOf(
   key: string,
-  content: Extract<Content, { readonly about: 'process' }>,
+  content: Extract<RecordContent, { readonly about: 'process' }>,
   { pidfd = null, ...ends }: Readonly<Record<string, number | null>>,
 ): EarlierProcess {
   const read = { ...content, ends: { ...NO_ENDS, ...ends }, pidfd, isChild: false };
@@ -83,48 +81,4 @@ function readsOf(
   const read = readInFlight(buffer, transit);
   closeAll([buffer, transit]);
   return read && { output, read };
-}
-
-/**
- * Records the settings of the guest, and apart from them the timestamp of the last /init, which changes with each resume.
- */
-export class SettingsRecord {
-  readonly #record: KeptRecord;
-  readonly #time = createMemory(BigInt64Array.BYTES_PER_ELEMENT);
-  /** Its only element is the timestamp in nanoseconds, or the nearest one that 64 bits can represent. */
-  readonly #nanoseconds = new BigInt64Array(this.#time.bytes.buffer, this.#time.bytes.byteOffset, 1);
-  #text = '';
-
-  constructor(store: RecordStore) {
-    this.#record = store.record();
-  }
-
-  /** Replaces the settings if they have changed. `initNs` is the timestamp of the last /init that was applied, or null. */
-  set(settings: Omit<Settings, 'initTimestamp'>, initNs: bigint | null): void {
-    this.#nanoseconds[0] = nearest(initNs ?? NEVER_NS);
-    const text = JSON.stringify(settings);
-    if (text === this.#text && this.#time.descriptor !== null) return;
-    this.#text = text;
-    const initTimestamp = initNs?.toString() ?? null;
-    const state: Content = { about: 'settings', initTimestamp, ...settings };
-    this.#record.set(state, { time: this.#time.descriptor });
-  }
-}
-
-/** Stands for the timestamp when there was no request. It is earlier than any that is kept. */
-const NEVER_NS = -(2n ** 63n);
-const LATEST_NS = 2n ** 63n - 1n;
-
-/** Returns the time that 64 bits can represent and that is nearest: they reach some 292 years before and after 1970. */
-function nearest(timeNs: bigint): bigint {
-  if (timeNs < NEVER_NS) return NEVER_NS;
-  return timeNs > LATEST_NS ? LATEST_NS : timeNs;
-}
-
-/** Returns the settings with the timestamp that was kept apart from them in `time`, which is closed. */
-function settingsOf(record: Settings, time: number | undefined): Settings {
-  if (time === undefined) return record;
-  const timeNs = contentOf(time).readBigInt64LE();
-  closeSync(time);
-  return { ...record, initTimestamp: timeNs === NEVER_NS ? null : timeNs.toString() };
 }

@@ -10,22 +10,19 @@ import type { CgroupRootState } from '../process/cgroups/cgroup-root.ts';
 import type { EarlierProcess, EarlierProcesses, ProcessesSnapshot } from '../process/lifecycle/earlier.ts';
 import {
   decodeProcess,
+  type EncodedProcess,
   encodeProcess,
-  type ReadProcess,
+  type RecordedState,
   withDescriptors,
 } from '../process/lifecycle/process-state.ts';
 import type { WatchEvent } from '../watch/local/event.ts';
 import type { WatchState } from '../watch/polled.ts';
 
 /**
- * The version of what a daemon leaves to the next one: a state in an upgrade, and records for after a crash. Members may be
- * added within a version, because a program ignores those that it does not know.
+ * The version of what a daemon leaves to the next one: a state in an upgrade, records for after a crash, and the kept output. Members
+ * may be added within a version, because a program ignores those that it does not know.
  */
-const VERSION = 2;
-/** The oldest version that this program reads. Its states have everything in one line. */
-const OLDEST = 1;
-/** The oldest version whose programs can read the records that this program writes for a crash. */
-const RECORDS_READABLE_BY = 1;
+const VERSION = 1;
 /** The most events of a watch in one line. */
 const EVENTS_TOGETHER = 1024;
 /** The key of the kept output, which all processes share in an upgrade. */
@@ -71,15 +68,10 @@ export interface Handover extends Others {
   readonly processes: EarlierProcesses;
 }
 
-type ProcessLine = ReadProcess & { readonly record?: string };
+type ProcessLine = EncodedProcess & Pick<RecordedState, 'record'>;
 
-/** The first line. In earlier versions it has no records, forwards and cgroups, and is the only line. */
 type FirstLine = Head &
-  Omit<Others, 'records' | 'forwards' | 'cgroupRoot'> &
-  Partial<Pick<Others, 'records' | 'forwards' | 'cgroupRoot'>> & {
-    readonly processes: Omit<ProcessesSnapshot, 'processes' | 'starting'> &
-      Partial<Pick<ProcessesSnapshot, 'starting'>> & { readonly processes: readonly ProcessLine[] };
-  };
+  Omit<Others, 'watches'> & { readonly processes: Omit<ProcessesSnapshot, 'processes'> };
 
 /** A line after the first one: a process, a watch, or more events of the last watch. */
 interface Line {
@@ -105,7 +97,7 @@ export function writeState(
 
 /** Writes nothing but the version of a state, for a trial; returns the descriptor of the file in memory. */
 export function writeVersion(build: string): number {
-  return fileWith(bounded([headOfState(build)], Number.POSITIVE_INFINITY));
+  return fileWith(bounded([headOf(build)], Number.POSITIVE_INFINITY));
 }
 
 /** Throws `failed_precondition` when the state is of a version that this program cannot read. */
@@ -124,22 +116,18 @@ export function readState(descriptor: number, own: Renumber = fromEarlierProgram
   const first: FirstLine = JSON.parse(lines.next().value ?? '');
   checkHead(first);
   const processes: EarlierProcess[] = [];
-  const add = ({ record, ...process }: ProcessLine) =>
-    processes.push({ ...decodeProcess(process, own), record, output: OUTPUT });
-  first.processes.processes.forEach(add);
-  const watches: (WatchState & { events: WatchEvent[] })[] = first.watches.map(withOwnEvents);
+  const watches: (WatchState & { readonly events: WatchEvent[] })[] = [];
   for (const text of lines) {
     const { process, watch, events }: Line = JSON.parse(text);
-    if (process) add(process);
-    if (watch) watches.push(withOwnEvents(watch));
+    if (process) processes.push({ ...decodeProcess(process, own), record: process.record, output: OUTPUT });
+    if (watch) watches.push({ ...watch, events: [] });
     if (events) watches.at(-1)?.events.push(...events);
   }
   closeSync(descriptor);
-  const { records = [], forwards = { address: null, forwards: [] }, cgroupRoot, ...others } = first;
-  const { drains, memory, leaves, starting = [] } = first.processes;
+  const { drains, memory, leaves, starting } = first.processes;
   return {
-    ...others,
-    ...renumbered({ records, forwards, cgroupRoot }, own),
+    ...first,
+    ...renumbered(first, own),
     watches,
     processes: {
       processes,
@@ -150,10 +138,6 @@ export function readState(descriptor: number, own: Renumber = fromEarlierProgram
       starting,
     },
   };
-}
-
-function withOwnEvents(watch: WatchState): WatchState & { events: WatchEvent[] } {
-  return { ...watch, events: [...watch.events] };
 }
 
 /** Returns the same with other numbers of descriptors. */
@@ -174,17 +158,15 @@ function renumbered(
 
 function* linesWith(build: string, state: Snapshot, copy: Renumber): Generator<object> {
   const { processes, watches, ...others } = state;
-  const memory = processes.memory === null ? null : copy(processes.memory);
-  const drains = processes.drains.map(copy);
+  const { processes: all, ...shared } = processes;
+  const memory = shared.memory === null ? null : copy(shared.memory);
   yield {
-    ...headOfState(build),
+    ...headOf(build),
     ...others,
     ...renumbered(others, copy),
-    watches: [],
-    processes: { leaves: processes.leaves, starting: processes.starting, drains, memory, processes: [] },
-  };
-  for (const process of processes.processes)
-    yield { process: encodeProcess(withDescriptors(process, copy)) } satisfies Line;
+    processes: { ...shared, drains: shared.drains.map(copy), memory },
+  } satisfies FirstLine;
+  for (const process of all) yield { process: encodeProcess(withDescriptors(process, copy)) } satisfies Line;
   for (const watch of watches) {
     yield { watch: { ...watch, events: [] } } satisfies Line;
     for (let from = 0; from < watch.events.length; from += EVENTS_TOGETHER)
@@ -205,21 +187,16 @@ function* bounded(lines: Iterable<object>, mostBytes: number): Generator<Buffer>
   }
 }
 
-function headOfState(build: string): Head {
+/** Returns the head of a state and of the records that a program of this version writes. */
+export function headOf(build: string): Head {
   return { version: VERSION, readableBy: VERSION, build };
 }
 
-/** Returns the head of the records that a program of this version writes. */
-export function headOf(build: string): Head {
-  return { version: VERSION, readableBy: RECORDS_READABLE_BY, build };
-}
-
 /** Throws `failed_precondition` when this program cannot read a state with that head. */
-export function checkHead(state: Head): void {
-  if (state.version >= OLDEST && state.readableBy <= VERSION) return;
-  const reads = `versions ${OLDEST} to ${VERSION}`;
+export function checkHead({ version, readableBy, build }: Head): void {
+  if (readableBy <= VERSION) return;
   throw new EnvdError(
     'failed_precondition',
-    `the state of envd ${state.build} has version ${state.version}: this program reads ${reads}`,
+    `the state of envd ${build} has version ${version}: this program reads version ${VERSION}`,
   );
 }

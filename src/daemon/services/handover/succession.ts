@@ -1,6 +1,5 @@
 import type { Logger } from 'pino';
 import { messageOf } from '../../../base/errors.ts';
-import type { RecordStore } from '../../linux/memory/record-store.ts';
 import { childLimits, fromEarlierProgram, reapOthers } from '../../linux/processes/program.ts';
 import type { StoredDescriptor } from '../../linux/system/systemd.ts';
 import type { Guest } from '../guest/guest.ts';
@@ -9,8 +8,9 @@ import type { Volumes } from '../init/volumes.ts';
 import type { Forwards } from '../ports/forwards.ts';
 import type { CgroupRoot } from '../process/cgroups/cgroup-root.ts';
 import type { ProcessTable } from '../process/table.ts';
+import type { RecordStore } from '../records/record-store.ts';
 import type { PolledWatches } from '../watch/polled.ts';
-import { recover, SettingsRecord } from './recovery.ts';
+import { type RecordContent, recover } from './recovery.ts';
 import type { Handover, Settings, Snapshot } from './state.ts';
 
 export interface Heirs {
@@ -107,11 +107,18 @@ function continueWith(heirs: Heirs, { guest, initTimestamp, volumes }: Settings)
   heirs.volumes.continueFrom(volumes);
 }
 
-/** Records the settings now, and again whenever a call of `init` may have changed them. */
+/** Records the settings now, and again whenever a call of `init` has changed them. */
 function keepSettings({ guest, init, volumes, records }: Heirs): void {
   if (!records.isActive) return;
-  const record = new SettingsRecord(records);
-  const keep = () => record.set({ guest: guest.state, volumes: volumes.state }, init.timestampNs);
+  const record = records.record();
+  let kept = '';
+  const keep = () => {
+    const initTimestamp = init.timestampNs?.toString() ?? null;
+    const settings: Settings = { guest: guest.state, initTimestamp, volumes: volumes.state };
+    const text = JSON.stringify(settings);
+    if (text !== kept) record.set({ about: 'settings', ...settings } satisfies RecordContent);
+    kept = text;
+  };
   init.on('progress', keep);
   keep();
 }

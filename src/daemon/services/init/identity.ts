@@ -1,6 +1,6 @@
 import { chmod, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { SerialQueue } from '../../../base/exclusion.ts';
+import { KeyedQueue } from '../../../base/exclusion.ts';
 import { readIfPresent, removeIfPresent, replaceTextFile } from '../../linux/files/text-file.ts';
 import type { Guest } from '../guest/guest.ts';
 import type { SandboxMetadata } from './metadata.ts';
@@ -13,7 +13,7 @@ export class Identity {
   readonly #guest: Guest;
   readonly #directory: string;
   readonly #prefix: string;
-  readonly #queue = new SerialQueue('write the identity');
+  readonly #queue = new KeyedQueue('write the identity');
 
   /**
    * `directory` is where the files are, such as `/run/svc`; `prefix` begins the names and is put in upper case, such as
@@ -34,7 +34,7 @@ export class Identity {
       [`${prefix}_TEMPLATE_ID`]: templateID,
     };
     this.#guest.changeOwnVariables(names);
-    await this.#queue.run(() => this.#write(names));
+    await this.#queue.run('', () => this.#write(names));
   }
 
   async #write(names: Readonly<Record<string, string | null>>): Promise<void> {

@@ -1,12 +1,13 @@
 import { EventEmitter } from 'node:events';
 import { EnvdError, messageOf } from '../../../base/errors.ts';
+import { EvictingSemaphore } from '../../../base/evicting-semaphore.ts';
 import { monotonicMs } from '../../../base/monotonic.ts';
 import { debug } from '../../../base/program/debug.ts';
 import { exhaustionOf } from '../../linux/system/errno.ts';
 import type { FreezeAudit } from '../pause/sweep.ts';
 import type { InitRequest } from './init-request.ts';
 import { SharedRuns } from './shared-runs.ts';
-import { WaitingCalls } from './waiting-calls.ts';
+import { WAITING_CALLS } from './waiting-calls.ts';
 
 /** What an upgrade has handed over. */
 export interface HandoverReport {
@@ -89,7 +90,7 @@ interface SharedStep {
 export class Init extends EventEmitter<{ progress: [] }> {
   readonly #steps: InitSteps;
   readonly #lasting: readonly SharedStep[];
-  readonly #waiting = new WaitingCalls();
+  readonly #waiting = new EvictingSemaphore(WAITING_CALLS);
   #begunNs: bigint | null = null;
   #appliedNs: bigint | null = null;
 
@@ -165,14 +166,15 @@ export class Init extends EventEmitter<{ progress: [] }> {
       return what === null ? [] : [{ step, runs, key: JSON.stringify(what) }];
     });
     if (wanted.length === 0) return null;
-    using place = this.#waiting.enter(caller.signal);
+    using place = this.#waiting.take();
+    const signal = AbortSignal.any([caller.signal, place.signal]);
     const failures = await Promise.all(
       wanted.map(({ step, runs, key }) => {
         const run = () => step.run(request).finally(() => this.emit('progress'));
-        return failureOf(step.name, () => runs.join(key, run, place.signal));
+        return failureOf(step.name, () => runs.join(key, run, signal));
       }),
     );
-    place.signal.throwIfAborted();
+    signal.throwIfAborted();
     return failures.find((error) => error !== null) ?? null;
   }
 

@@ -2,10 +2,11 @@ import { EventEmitter } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
 import { limited, onAbort, untilAborted } from '../../../base/abort.ts';
 import { EnvdError } from '../../../base/errors.ts';
+import { EvictingSemaphore } from '../../../base/evicting-semaphore.ts';
 import { debug } from '../../../base/program/debug.ts';
 import { Repeated } from '../../../base/repeated.ts';
 import { NO_METADATA, type SandboxMetadata } from './metadata.ts';
-import { WaitingCalls } from './waiting-calls.ts';
+import { WAITING_CALLS } from './waiting-calls.ts';
 
 /** How long a caller of `check` may wait, in milliseconds. */
 const CHECK_LIMIT_MS = 1000;
@@ -58,7 +59,7 @@ interface Waiting {
 export class MetadataReader extends EventEmitter<{ read: [SandboxMetadata] }> implements Disposable {
   readonly #options: MetadataReaderOptions;
   readonly #stop = new AbortController();
-  readonly #places = new WaitingCalls();
+  readonly #places = new EvictingSemaphore(WAITING_CALLS);
   readonly #waiting = new Set<Waiting>();
   #latest: Reading | null = null;
   /** The results of reads that were started before this time are ignored. */
@@ -88,7 +89,7 @@ export class MetadataReader extends EventEmitter<{ read: [SandboxMetadata] }> im
     const arrivedNs = process.hrtime.bigint();
     const latest = this.#latest;
     if (latest && arrivedNs - latest.endedNs <= RECENT_NS && accepts(latest.metadata)) return true;
-    using place = this.#places.enter(gone);
+    using place = this.#places.take();
     const { promise, resolve, reject } = Promise.withResolvers<boolean>();
     const isUnknown = this.#isUnknown();
     let failure: unknown = null;
@@ -109,7 +110,7 @@ export class MetadataReader extends EventEmitter<{ read: [SandboxMetadata] }> im
     this.#waiting.add(waiting);
     void this.#drive();
     try {
-      return await untilAborted(promise, place.signal);
+      return await untilAborted(promise, AbortSignal.any([gone, place.signal]));
     } finally {
       clearTimeout(limit);
       stopListening();

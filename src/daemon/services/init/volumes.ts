@@ -3,7 +3,7 @@ import { mkdir, mkdtemp, rmdir } from 'node:fs/promises';
 import { isAbsolute, join, resolve } from 'node:path';
 import process from 'node:process';
 import { EnvdError } from '../../../base/errors.ts';
-import { SerialQueue } from '../../../base/exclusion.ts';
+import { KeyedQueue } from '../../../base/exclusion.ts';
 import { debug } from '../../../base/program/debug.ts';
 import { PathHandle } from '../../linux/files/place.ts';
 import type { Lanes } from '../../linux/lanes/lanes.ts';
@@ -67,7 +67,7 @@ export class Volumes {
   readonly #stagingDirectory: string;
   readonly #mounted = new Map<string, MountedVolume>();
   /** Binds one volume at a time, because a new mount is recognized by comparing what was mounted before and after. */
-  readonly #binds = new SerialQueue('bind a volume', MAX_CONCURRENT);
+  readonly #binds = new KeyedQueue('bind a volume', MAX_CONCURRENT);
 
   constructor(tools: MountTools, stagingDirectory: string, lanes: Lanes) {
     this.#lanes = lanes;
@@ -154,7 +154,7 @@ export class Volumes {
     try {
       await this.#run(action, this.#tools.mount, ['-t', 'nfs', '-o', OPTIONS, '--', nfsTarget, stage]);
       try {
-        return await this.#binds.run(() => this.#bind(action, stage, place));
+        return await this.#binds.run('', () => this.#bind(action, stage, place));
       } finally {
         await this.#run(action, this.#tools.unmount, [...LAZILY, stage]);
       }

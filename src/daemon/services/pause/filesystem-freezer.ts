@@ -1,7 +1,7 @@
 import { stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
-import type { ExclusiveLock, SerialQueue } from '../../../base/exclusion.ts';
+import type { ExclusiveLock, KeyedQueue } from '../../../base/exclusion.ts';
 import { debug } from '../../../base/program/debug.ts';
 import { Durations } from '../../../base/tally.ts';
 import { freezeFilesystem, thawFilesystem } from '../../linux/system/machine.ts';
@@ -21,7 +21,7 @@ export interface FilesystemFreezerOptions {
   /** Excludes other operations before a pause. */
   readonly lock: ExclusiveLock;
   /** Runs one freeze or thaw at a time, because the kernel refuses a thaw during a freeze. */
-  readonly queue: SerialQueue;
+  readonly queue: KeyedQueue;
   readonly gate: WriteGate;
   /** Called before the file system is frozen and after it was thawed. In between the log must not be written. */
   readonly onFrozen: (frozen: boolean) => void;
@@ -69,7 +69,7 @@ export class FilesystemFreezer implements Disposable {
    */
   async freeze(): Promise<void> {
     using _ = this.#options.lock.acquire('fsfreeze');
-    await this.durations.measure(() => this.#options.queue.run(() => this.#freeze()));
+    await this.durations.measure(() => this.#options.queue.run(this.#options.path, () => this.#freeze()));
   }
 
   /**
@@ -78,12 +78,12 @@ export class FilesystemFreezer implements Disposable {
    */
   async thaw(): Promise<void> {
     using _ = this.#options.lock.acquire('fsthaw');
-    await this.#options.queue.run(() => this.#thaw());
+    await this.#options.queue.run(this.#options.path, () => this.#thaw());
   }
 
   /** Thaws the file system if this daemon, or a previous one, has frozen it. Does not take the lock. */
   async release(): Promise<void> {
-    await this.#options.queue.run(async () => {
+    await this.#options.queue.run(this.#options.path, async () => {
       if (this.#frozen) await this.#thaw();
     });
   }

@@ -1,12 +1,12 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { orNextTurn, within } from '../../../base/abort.ts';
-import { Allowance } from '../../../base/allowance.ts';
 import { EnvdError } from '../../../base/errors.ts';
 import { debug } from '../../../base/program/debug.ts';
+import { Semaphore } from '../../../base/semaphore.ts';
 import type { Lanes } from '../../linux/lanes/lanes.ts';
-import { RecordStore } from '../../linux/memory/record-store.ts';
 import { SIGKILL, SIGTERM } from '../../linux/system/signals.ts';
 import type { Guest } from '../guest/guest.ts';
+import { RecordStore } from '../records/record-store.ts';
 import type { WorkloadCgroups } from './cgroups/cgroups.ts';
 import type { EarlierProcesses, ProcessesSnapshot } from './lifecycle/earlier.ts';
 import { EndedProcess } from './lifecycle/ended.ts';
@@ -42,7 +42,7 @@ export class ProcessTable {
   readonly #cgroups: WorkloadCgroups;
   readonly #options: ProcessOptions;
   readonly #launcher: Launcher;
-  readonly #free: Allowance;
+  readonly #free: Semaphore;
   /** This says why no process can be started, or is null. */
   #refusal: string | null = null;
   readonly #launches = new Set<Promise<ManagedProcess>>();
@@ -56,7 +56,7 @@ export class ProcessTable {
     this.#cgroups = cgroups;
     this.#options = options;
     this.#launcher = new Launcher({ guest, ...options }, cgroups, options, records);
-    this.#free = new Allowance(options.maxProcesses);
+    this.#free = new Semaphore(options.maxProcesses);
     const ended = { exited: 0, signaled: 0, deadline: 0, 'out of memory': 0, unknown: 0 };
     this.counts = { started: 0, ended, output: this.#launcher.written };
   }
@@ -227,7 +227,7 @@ function attach(process: ManagedProcess | EndedProcess, { config }: StartRequest
  * Frees the slot of a process at its end, or when it cannot be started. A closure of the start would hold the request,
  * with all its arguments, as long as the process runs.
  */
-function freePlaceAfter(launch: Promise<ManagedProcess>, places: Allowance): void {
+function freePlaceAfter(launch: Promise<ManagedProcess>, places: Semaphore): void {
   const free = () => places.release(1);
   void launch.then(({ ended }) => ended.then(free), free);
 }

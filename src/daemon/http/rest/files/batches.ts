@@ -1,5 +1,5 @@
 import { finished, type Readable } from 'node:stream';
-import type { Allowance } from '../../../../base/allowance.ts';
+import type { Semaphore } from '../../../../base/semaphore.ts';
 import { bodyError } from './body.ts';
 
 /** A batch has about so many bytes. Where there is room it is larger, because larger writes make uploads faster. */
@@ -16,7 +16,7 @@ const ROOM = 2 * (LARGE_BATCH_BYTES - BATCH_BYTES);
  */
 export class ContentBatches implements AsyncIterableIterator<Buffer[]> {
   readonly #source: Readable;
-  readonly #room: Allowance;
+  readonly #room: Semaphore;
   #stopWaiting: () => void = () => {};
   /** A batch with so many bytes is full. */
   #full = BATCH_BYTES;
@@ -26,7 +26,7 @@ export class ContentBatches implements AsyncIterableIterator<Buffer[]> {
   #error: unknown = null;
   #wake: () => void = () => {};
 
-  constructor(source: Readable, room: Allowance) {
+  constructor(source: Readable, room: Semaphore) {
     this.#source = source;
     this.#room = room;
   }

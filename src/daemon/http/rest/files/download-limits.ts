@@ -1,6 +1,6 @@
 import type { ServerResponse } from 'node:http';
-import { Allowance } from '../../../../base/allowance.ts';
 import { EnvdError } from '../../../../base/errors.ts';
+import { Semaphore } from '../../../../base/semaphore.ts';
 
 /** All downloads together may keep so many bytes that clients have not read yet. */
 const MAX_UNSENT = 32 * 1024 * 1024;
@@ -9,19 +9,17 @@ const MAX_STREAMED = 16;
 
 /** Limits the memory of all downloads, whose clients may never read. */
 export class DownloadLimits {
-  readonly #unsent = new Allowance(MAX_UNSENT);
-  readonly #streamed = new Allowance(MAX_STREAMED);
+  readonly #unsent = new Semaphore(MAX_UNSENT);
+  readonly #streamed = new Semaphore(MAX_STREAMED);
 
   /** Counts the bytes until the response has ended. Throws `resource_exhausted`. */
   hold(bytes: number, response: ServerResponse): void {
-    const release = this.take(bytes);
-    if (response.destroyed) release();
-    else response.once('close', release);
+    if (!response.destroyed && !this.#unsent.takeUntilClosed(response, bytes)) throw unread();
   }
 
   /** Counts the bytes, and returns the function that releases them once. Throws `resource_exhausted`. */
   take(bytes: number): () => void {
-    if (!this.#unsent.take(bytes)) throw exhausted('clients do not read their downloads');
+    if (!this.#unsent.take(bytes)) throw unread();
     let held = bytes;
     return () => {
       this.#unsent.release(held);
@@ -31,10 +29,12 @@ export class DownloadLimits {
 
   /** Takes a place for a streamed body until its response has ended. Returns false when there is none. */
   mayStream(response: ServerResponse): boolean {
-    if (response.destroyed || !this.#streamed.take(1)) return false;
-    response.once('close', () => this.#streamed.release(1));
-    return true;
+    return this.#streamed.takeUntilClosed(response);
   }
+}
+
+function unread(): EnvdError {
+  return exhausted('clients do not read their downloads');
 }
 
 export function exhausted(reason: string): EnvdError {

@@ -1,10 +1,8 @@
 import { finished, type Readable, Writable } from 'node:stream';
 import { Busboy, type BusboyFileStream, type BusboyInstance } from '@fastify/busboy';
-import { HttpError } from '../../../../base/errors.ts';
+import { MOST_PARTS, tooManyParts } from '../../bodies/body-limits.ts';
 import { bodyError } from './body.ts';
 
-/** A body may have so many parts, including skipped ones, because the parser uses memory for each. */
-const MAX_PARTS = 10_000;
 /** The headers of a part may have so many bytes, which is enough for a path (PATH_MAX); the rest is ignored. */
 const MAX_HEADERS = 16 * 1024;
 /** When so many bytes of a part are buffered, the daemon stops reading from the connection. */
@@ -12,7 +10,7 @@ const HIGH_WATER_MARK = 512 * 1024;
 
 /** Every part is treated as a file, because the parser collects other parts in memory. File names keep their directories. */
 const OPTIONS = {
-  limits: { parts: MAX_PARTS, headerSize: MAX_HEADERS },
+  limits: { parts: MOST_PARTS, headerSize: MAX_HEADERS },
   preservePath: true,
   isPartAFile: () => true,
   fileHwm: HIGH_WATER_MARK,
@@ -45,9 +43,7 @@ export async function* partsOf(body: Readable, contentType: string): AsyncGenera
   });
   parser.on('error', (error) => begun.end(error));
   parser.on('finish', () => begun.end(null));
-  parser.on('partsLimit', () =>
-    begun.end(new HttpError(413, `multipart body has more than ${MAX_PARTS} parts`)),
-  );
+  parser.on('partsLimit', () => begun.end(tooManyParts()));
   const stopWaiting = finished(body, { writable: false }, (error) => {
     if (error) {
       last?.destroy(error);

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { FastifyRequest } from 'fastify';
-import type { Allowance } from '../../../../base/allowance.ts';
 import { EnvdError, HttpError } from '../../../../base/errors.ts';
+import type { Semaphore } from '../../../../base/semaphore.ts';
 import { requirePathLength } from '../../../linux/paths/paths.ts';
 import type { MetadataValues } from '../../../services/files/entries/metadata.ts';
 import type { UploadPart } from '../../../services/files/uploads/upload.ts';
@@ -44,7 +44,7 @@ export function mediaTypeOf({ headers }: FastifyRequest): string {
 export async function* uploadedParts(
   request: FastifyRequest,
   path: string,
-  room: Allowance,
+  room: Semaphore,
   check: BodyCheck | null,
 ): AsyncGenerator<UploadPart> {
   const body = new RequestBody(request.raw, check);
@@ -57,7 +57,7 @@ export async function* uploadedParts(
   }
 }
 
-function rawPart({ stream, length }: RequestBody, path: string, room: Allowance): UploadPart {
+function rawPart({ stream, length }: RequestBody, path: string, room: Semaphore): UploadPart {
   if (path === '') throw new EnvdError('invalid_argument', `path is required with ${RAW}`);
   return { path, length, content: new ContentBatches(stream, room) };
 }
@@ -66,7 +66,7 @@ async function* formFiles(
   request: FastifyRequest,
   { stream }: RequestBody,
   path: string,
-  room: Allowance,
+  room: Semaphore,
 ): AsyncGenerator<UploadPart> {
   const response = new ResponseSize(request);
   const names = new Set<string>();

@@ -1,5 +1,5 @@
-import { Allowance } from '../../../../base/allowance.ts';
-import { KeyedQueues } from '../../../../base/exclusion.ts';
+import { KeyedQueue } from '../../../../base/exclusion.ts';
+import { Semaphore } from '../../../../base/semaphore.ts';
 import type { Transfers } from '../../../../base/tally.ts';
 import type { Lanes } from '../../../linux/lanes/lanes.ts';
 import type { User } from '../../../linux/system/users.ts';
@@ -15,12 +15,12 @@ const MAX_ALL_UNCOMMITTED = 2048;
 /** Holds the queues, limits and counters that all uploads share. */
 export class UploadResources {
   /** Overwrites of a file, by device and inode, come one after the other, so that contents are not mixed. */
-  readonly overwrites = new KeyedQueues('overwrite the file', MAX_OVERWRITES);
+  readonly overwrites = new KeyedQueue('overwrite the file', MAX_OVERWRITES);
   /** This bounds the bytes of small files that are kept in memory. */
-  readonly small = new Allowance(8 * 1024 * 1024);
+  readonly small = new Semaphore(8 * 1024 * 1024);
   /** This bounds the bytes that are kept in memory because the disk is full. */
-  readonly memory = new Allowance(16 * 1024 * 1024);
-  readonly uncommitted = new Allowance(MAX_ALL_UNCOMMITTED);
+  readonly memory = new Semaphore(16 * 1024 * 1024);
+  readonly uncommitted = new Semaphore(MAX_ALL_UNCOMMITTED);
   readonly lanes: Lanes;
   /** Every step that changes files passes this gate. */
   readonly gate: WriteGate;

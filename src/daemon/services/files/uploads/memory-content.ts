@@ -1,4 +1,4 @@
-import type { Allowance } from '../../../../base/allowance.ts';
+import type { Semaphore } from '../../../../base/semaphore.ts';
 import type { OpenFile } from '../../../linux/files/open-file.ts';
 import { writeFully } from '../../../linux/files/write-fully.ts';
 import { isNoSpace } from '../entries/errors.ts';
@@ -13,7 +13,7 @@ const MAX_IN_MEMORY = 1024 * 1024;
  */
 export class MemoryContent implements WritableContent, AsyncDisposable {
   readonly cause: unknown;
-  readonly #memory: Allowance;
+  readonly #memory: Semaphore;
   /** This many bytes of the allowance are reserved. */
   #reserved: number;
   #batches: Buffer[] = [];
@@ -23,7 +23,7 @@ export class MemoryContent implements WritableContent, AsyncDisposable {
    * Reserves memory for all of the content. `size` bytes have been received of `length` announced ones, which is null
    * if it is unknown. Throws `cause` if it has another reason, or if the content cannot be kept in memory.
    */
-  constructor(size: number, length: number | null, cause: unknown, memory: Allowance) {
+  constructor(size: number, length: number | null, cause: unknown, memory: Semaphore) {
     const reserved = length ?? MAX_IN_MEMORY;
     const fits = isNoSpace(cause) && size <= reserved && reserved <= MAX_IN_MEMORY;
     if (!fits || !memory.take(reserved)) throw cause;

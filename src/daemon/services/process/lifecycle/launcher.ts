@@ -1,10 +1,10 @@
 import { monotonicMs } from '../../../../base/monotonic.ts';
 import { debug } from '../../../../base/program/debug.ts';
-import type { Unread } from '../../../../base/unread.ts';
+import type { Quota } from '../../../../base/quota.ts';
 import type { Cgroup } from '../../../linux/cgroups/cgroup2.ts';
-import type { RecordStore } from '../../../linux/memory/record-store.ts';
 import { PipePoller } from '../../../linux/processes/pipe-ends.ts';
 import { NoCgroup } from '../../../linux/processes/spawn.ts';
+import type { RecordStore } from '../../records/record-store.ts';
 import type { WorkloadCgroups } from '../cgroups/cgroups.ts';
 import { type Leaf, Leaves } from '../cgroups/leaf.ts';
 import { openPipes, openTerminal } from '../output/channels.ts';
@@ -31,7 +31,7 @@ export interface LauncherOptions {
   /** This much output of each process is kept for clients that reconnect, in bytes. */
   readonly historyBytes: number;
   /** This bounds what waits for slow readers. */
-  readonly unread: Unread;
+  readonly unread: Quota;
 }
 
 /** Makes new processes, and takes over those of an earlier daemon. It owns what they share. */

@@ -1,7 +1,7 @@
 import type { ProcessExit } from '../../../linux/processes/spawn.ts';
 import type { ChannelEnds, Channels } from '../output/channels.ts';
 import type { EndEvent, Offsets } from '../output/events.ts';
-import { type KeptConfig, keptOf } from './process-config.ts';
+import type { KeptConfig } from './process-config.ts';
 
 /** Describes a process as the next daemon continues with it. */
 export interface ProcessState {
@@ -40,30 +40,16 @@ export type RecordedState = ProcessState & { readonly record?: string | undefine
 /** This is the state as JSON can represent it, with the input in base64. */
 export type EncodedProcess = Omit<ProcessState, 'unwritten'> & { readonly unwritten: string };
 
-/** A program may read this state. Earlier versions have neither the pidfd nor `isChild`. */
-export type ReadProcess = Omit<EncodedProcess, 'pidfd' | 'isChild' | 'config'> &
-  Partial<Pick<EncodedProcess, 'pidfd' | 'isChild'>> & {
-    /** Earlier versions keep the whole command, and no digest. */
-    readonly config: Omit<KeptConfig, 'digest'> & Partial<Pick<KeptConfig, 'digest'>>;
-  };
-
 export function encodeProcess(state: ProcessState): EncodedProcess {
   return { ...state, unwritten: state.unwritten?.toString('base64') ?? '' };
 }
 
-/** Decodes a state of this version or an earlier one. `own` maps its descriptors to those of this program. */
+/** Decodes a state. `own` maps its descriptors to those of this program. */
 export function decodeProcess(
-  { config, ends, pidfd = null, isChild = true, unwritten, ...state }: ReadProcess,
+  { unwritten, ...state }: EncodedProcess,
   own: (descriptor: number) => number,
 ): ProcessState {
-  const { digest } = config;
-  return {
-    ...state,
-    config: digest === undefined ? keptOf(config, true) : { ...config, digest },
-    ...withDescriptors({ ends, pidfd }, own),
-    isChild,
-    unwritten: Buffer.from(unwritten, 'base64'),
-  };
+  return { ...withDescriptors(state, own), unwritten: Buffer.from(unwritten, 'base64') };
 }
 
 /** Returns the state with other numbers for its descriptors. */

@@ -1,9 +1,8 @@
 import { within } from '../../../../base/abort.ts';
-import type { NamedDescriptors } from '../../../linux/memory/record.ts';
-import type { KeptRecord, RecordStore } from '../../../linux/memory/record-store.ts';
 import type { SharedMemory } from '../../../linux/memory/shared-memory.ts';
 import type { PipePoller } from '../../../linux/processes/pipe-ends.ts';
-import { encodeProcess, type ProcessState, type ReadProcess } from './process-state.ts';
+import type { KeptRecord, NamedDescriptors, RecordStore } from '../../records/record-store.ts';
+import { type EncodedProcess, encodeProcess, type ProcessState } from './process-state.ts';
 
 /** A start waits at most this long for the service manager, in milliseconds. */
 const KEPT_MS = 1000;
@@ -23,10 +22,10 @@ export interface BegunStart {
  * those of its record. `output` is the key of the record with its kept output.
  */
 export type ProcessRecordContent =
-  | { readonly about: 'starting'; readonly leaf: string | null; readonly startId?: string | null }
+  | { readonly about: 'starting'; readonly leaf: string | null; readonly startId: string | null }
   | { readonly about: 'output' }
   | { readonly about: 'reads'; readonly output: string }
-  | ({ readonly about: 'process'; readonly output: string } & Omit<ReadProcess, 'ends' | 'pidfd'>);
+  | ({ readonly about: 'process'; readonly output: string } & Omit<EncodedProcess, 'ends' | 'pidfd'>);
 
 /** Records all processes, for a program that comes after a crash. */
 export class ProcessRecords {

@@ -2,7 +2,6 @@ import { readSync } from 'node:fs';
 import type { Offsets, OutputStream } from './events.ts';
 import type { History } from './history.ts';
 import {
-  FORMAT,
   HEAD_BYTES,
   MARKS_AT,
   OFFSETS_AT,
@@ -32,15 +31,13 @@ interface KeptBlock {
 
 /**
  * Returns what an `OutputStore` has kept in a file in memory, by number of the process. It also works when the program
- * was killed while it wrote. The descriptor must stay open while the result is used. Returns null for the format of
- * another version. Throws read(2)'s errors.
+ * was killed while it wrote. The descriptor must stay open while the result is used. Throws read(2)'s errors.
  */
-export function recoverOutput(descriptor: number): Map<number, KeptOutput> | null {
+export function recoverOutput(descriptor: number): Map<number, KeptOutput> {
   const head = Buffer.alloc(STORE_HEAD_BYTES);
   readAt(descriptor, head, 0);
-  const numbers = Array.from({ length: 6 }, (_, index) => head.readUInt32LE(4 * index));
-  const [format, slots = 0, smallCount = 0, smallBytes = 0, , largeBytes = 0] = numbers;
-  if (format !== FORMAT) return null;
+  const numbers = Array.from({ length: 4 }, (_, index) => head.readUInt32LE(4 * index));
+  const [slots = 0, smallCount = 0, smallBytes = 0, largeBytes = 0] = numbers;
   const small = STORE_HEAD_BYTES + slots * SLOT_BYTES;
   const large = small + smallCount * smallBytes;
   // Memory that was never used is not read.

@@ -8,15 +8,14 @@ import type { Offsets, OutputStream } from './events.ts';
  * records in the order of the writes. The memory is valid at every moment, because bytes are written before they are
  * announced.
  *
- * The head has the version, the number of slots, the number and the size of small blocks, and the number and the size
- * of large blocks (u32 each), and is unused up to byte 32. Then come the ends of the slots, small blocks and large
+ * The head has the number of slots, the number and the size of small blocks, and the size of large blocks (u32 each), and is
+ * unused up to byte 32. Then come the ends of the slots, small blocks and large
  * blocks that have ever been used (f64 each), and it is unused up to byte 64. A slot has the process (u32, 0 if it is
  * free), 4 unused bytes, and the bytes of stdout, stderr and the terminal (f64 each). A block has the process (u32, 0
  * if it is free), a sequence number (u32), the used bytes (u32), 4 unused bytes, the offsets of the three streams at
  * its start (f64 each), and records. A record has the stream and the length in a u32 (two bits and 30 bits), and the
  * bytes.
  */
-export const FORMAT = 1;
 export const STORE_HEAD_BYTES = 64;
 export const MARKS_AT = 32;
 export const SLOT_BYTES = 32;
@@ -96,7 +95,7 @@ export class OutputStore {
     const large = new Area(small.end, this.largeBytes, count);
     this.memory = createMemory(large.end);
     const view = viewOf(this.memory.bytes);
-    const head = [FORMAT, slots.count, small.count, small.size, large.count, large.size];
+    const head = [slots.count, small.count, small.size, large.size];
     for (const [index, value] of head.entries()) view.setUint32(4 * index, value, true);
     const mark = (area: number) => (end: number) => view.setFloat64(MARKS_AT + 8 * area, end, true);
     this.#marks = [mark(0), mark(1), mark(2)];

@@ -1,10 +1,10 @@
 import { EnvdError } from '../../../../base/errors.ts';
-import type { Kept, Unread } from '../../../../base/unread.ts';
-import { EventLog } from './event-log.ts';
+import type { Kept, Quota } from '../../../../base/quota.ts';
 import type { EndEvent, Offsets, OutputEvent, OutputStream, ProcessEvent, StartEvent } from './events.ts';
 import type { History } from './history.ts';
 import { type KeptOutput, restoreHistory } from './output-recovery.ts';
 import { type EventSource, Reader } from './reader.ts';
+import { UnreadOutput } from './unread-output.ts';
 
 /** When the slowest reader lags by more than this many bytes, reading from the process is paused. */
 const WINDOW_BYTES = 1024 * 1024;
@@ -21,7 +21,7 @@ interface Writer {
 /** Holds what the outputs of all processes share. */
 export interface SharedOutput {
   /** This bounds what waits for slow readers. */
-  readonly unread: Unread;
+  readonly unread: Quota;
   /** This counts the bytes written so far, by stream. */
   readonly written: Record<OutputStream, number>;
 }
@@ -33,7 +33,7 @@ export interface SharedOutput {
  * readers is bounded for all processes together.
  */
 export class Output implements EventSource, Kept {
-  readonly #log = new EventLog();
+  readonly #log = new UnreadOutput();
   #offsets = { stdout: 0, stderr: 0, pty: 0 };
   #end: EndEvent | null = null;
   #paused = false;

@@ -1,7 +1,7 @@
 import { EnvdError } from '../../../../base/errors.ts';
 import type { Feed, Taken } from '../../../../base/feed.ts';
-import type { EventLog, LogCursor } from './event-log.ts';
 import type { ProcessEvent } from './events.ts';
+import type { LogCursor, UnreadOutput } from './unread-output.ts';
 
 /** A reader that takes something may block other readers for this long, in milliseconds, before it is dropped. */
 const STALL_LIMIT_MS = 30_000;
@@ -31,7 +31,7 @@ export interface ReaderStart {
 export class Reader implements Feed<ProcessEvent> {
   readonly pid: number;
   readonly #source: EventSource;
-  readonly #log: EventLog;
+  readonly #log: UnreadOutput;
   #place: LogCursor;
   #before: readonly ProcessEvent[];
   #wake: (() => void) | null = null;
@@ -42,7 +42,7 @@ export class Reader implements Feed<ProcessEvent> {
   readonly #deadlineMs: number | null;
 
   /** `before` holds events for this reader only, which come ahead of the log. */
-  constructor(source: EventSource, log: EventLog, before: readonly ProcessEvent[], start: ReaderStart) {
+  constructor(source: EventSource, log: UnreadOutput, before: readonly ProcessEvent[], start: ReaderStart) {
     this.#source = source;
     this.#log = log;
     this.#before = before;

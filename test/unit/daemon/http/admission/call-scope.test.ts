@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import type { Socket } from 'node:net';
 import { expect, test } from 'vitest';
 import { EnvdError } from '../../../../../src/base/errors.ts';
-import { Unread } from '../../../../../src/base/unread.ts';
+import { Quota } from '../../../../../src/base/quota.ts';
 import { CallScope } from '../../../../../src/daemon/http/admission/call-scope.ts';
 import { sharedLimits } from '../../../../support/clients/calls.ts';
 import { connectTo } from '../../../../support/programs/served.ts';
@@ -58,7 +58,7 @@ test('a transfer goes on when the daemon begins to stop', async () => {
 });
 
 test('the transfer that has waited longest is dropped with its connection', async () => {
-  const requests = new Unread(LIMIT, 'too much');
+  const requests = new Quota(LIMIT, 'too much');
   const shared = { ...sharedLimits(), requests };
   const [silent, sending] = [await begin(shared), await begin(shared)];
   silent.call.transfer(LIMIT / 2);
@@ -76,7 +76,7 @@ test('the transfer that has waited longest is dropped with its connection', asyn
 });
 
 test('what a call keeps counts until it has been served', async () => {
-  const requests = new Unread(LIMIT, 'too much');
+  const requests = new Quota(LIMIT, 'too much');
   const { call } = await begin({ ...sharedLimits(), requests });
   call.hold(LIMIT);
   expect(requests.sum).toBe(LIMIT);

@@ -7,7 +7,7 @@ import { gzipSync } from 'node:zlib';
 import { create } from '@bufbuild/protobuf';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { EnvdError } from '../../../../../src/base/errors.ts';
-import { Unread } from '../../../../../src/base/unread.ts';
+import { Quota } from '../../../../../src/base/quota.ts';
 import { type Codec, decodeMessage, encodeFrame } from '../../../../../src/daemon/http/connect/codec.ts';
 import { StreamServer, streamCodecOf } from '../../../../../src/daemon/http/connect/connect-stream.ts';
 import { startStream } from '../../../../../src/daemon/http/rpc/process-streams.ts';
@@ -51,7 +51,7 @@ let onEncode: () => void;
 
 beforeEach(async () => {
   paused = false;
-  const unread = new Unread(64 * 1024 * 1024);
+  const unread = new Quota(64 * 1024 * 1024);
   streams = new StreamServer(unread);
   output = outputOf(historyOf(0), (pause) => {
     paused = pause;

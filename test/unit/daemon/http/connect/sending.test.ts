@@ -2,11 +2,11 @@ import { EventEmitter, once } from 'node:events';
 import { createServer, type ServerResponse } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import { expect, test, vi } from 'vitest';
-import { Unread } from '../../../../../src/base/unread.ts';
+import { Quota } from '../../../../../src/base/quota.ts';
 import { Sending } from '../../../../../src/daemon/http/connect/sending.ts';
 
 test('what waits for a client counts until it is taken, or the client goes', async () => {
-  const unread = new Unread(1000);
+  const unread = new Quota(1000);
   const served = Promise.withResolvers<ServerResponse>();
   const server = createServer((_, response) => served.resolve(response));
   await once(server.listen(0, '127.0.0.1'), 'listening');
@@ -55,7 +55,7 @@ test('a client stalls when it has taken nothing for 5 s, and not while it takes 
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'hrtime'] });
   try {
     const socket = new Quiet();
-    const sending = new Sending(socket, new Unread(1000));
+    const sending = new Sending(socket, new Quota(1000));
     const stalled = vi.fn();
     sending.onStall(stalled);
     sending.wait(100);

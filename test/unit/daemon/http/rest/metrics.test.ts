@@ -36,7 +36,7 @@ function telemetry(): DaemonTelemetry {
     uploads: Object.assign(new Transfers(), { count: 6, bytes: 7000 }),
     downloads: Object.assign(new Transfers(), { count: 8, bytes: 9000 }),
     calls,
-    places: { open: 7 },
+    places: { taken: 7 },
     connections: { open: 9, counts: { refused: 1, closed: 2 } },
     unread: { sum: 100, dropped: 3 },
     requests: { sum: 200, dropped: 4 },

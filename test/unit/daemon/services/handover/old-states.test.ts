@@ -1,9 +1,9 @@
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { RecordStore } from '../../../../../src/daemon/linux/memory/record-store.ts';
 import { createMemory, fileWith } from '../../../../../src/daemon/linux/memory/shared-memory.ts';
 import { recover } from '../../../../../src/daemon/services/handover/recovery.ts';
 import { readState } from '../../../../../src/daemon/services/handover/state.ts';
+import { RecordStore } from '../../../../../src/daemon/services/records/record-store.ts';
 import { scratch } from '../../../../support/machine/scratch.ts';
 
 /*
@@ -16,7 +16,7 @@ const SETTINGS = {
     accessToken: 'secret',
     defaultUser: 'ada',
     defaultWorkdir: null,
-    variables: { platform: {}, own: {} },
+    variables: { platform: {}, own: {}, defaults: {} },
   },
   initTimestamp: '5',
   volumes: [],
@@ -45,35 +45,14 @@ function read(...lines: readonly object[]) {
   return readState(file, (descriptor) => descriptor + 100);
 }
 
-test('a state of version 1: everything is in one line, with neither digests nor pidfds', () => {
-  const running = { ...ALL, ...RUNNING, config: CONFIG, ends: { ...NO_ENDS, stdin: 20, stdout: 21 } };
-  const state = read({
-    ...{ version: 1, readableBy: 1, build: '0.9', ...SETTINGS, listener: 5 },
-    ...{ limits: { descriptors: 1024, core: -1 }, watches: [{ ...WATCH, events: [RESCAN] }] },
-    processes: { ...ROOM, processes: [running] },
-  });
-  expect(state).toMatchObject({ ...SETTINGS, build: '0.9', listener: 5, records: [], cgroupRoot: undefined });
-  expect(state.forwards).toEqual({ address: null, forwards: [] });
-  expect(state.watches).toEqual([{ ...WATCH, events: [RESCAN] }]);
-  expect(state.processes).toMatchObject({ drains: [114], leaves: { count: 3 } });
-  const [process] = state.processes.processes;
-  expect(process).toMatchObject({ pid: 7, startId: 'one', pidfd: null, isChild: true, record: undefined });
-  expect(process).toMatchObject({
-    config: { ...CONFIG, digest: null },
-    ends: { ...NO_ENDS, stdin: 120, stdout: 121 },
-    unwritten: Buffer.from('input'),
-  });
-  expect(state.processes.outputs.get(process?.output ?? '')).toBe(115);
-});
-
-test('a state of version 2: a line for each process and watch', () => {
+test('a state of version 1: a line for each process and watch', () => {
   const config = { ...CONFIG, digest: null };
   const common = { ...ALL, config, isChild: true };
   const ends = { ...NO_ENDS, stdin: 20, stdout: 21, stderr: 22 };
   const state = read(
     {
-      ...{ version: 2, readableBy: 2, build: '1.0', ...SETTINGS, listener: 5 },
-      ...{ limits: { descriptors: 1024, core: -1 }, watches: [], processes: { ...ROOM, processes: [] } },
+      ...{ version: 1, readableBy: 1, build: '1.0', ...SETTINGS, listener: 5 },
+      ...{ limits: { descriptors: 1024, core: -1 }, processes: { ...ROOM, starting: [] } },
       records: [{ name: 'envd-1', descriptor: 16 }],
       forwards: { address: '10.0.0.1', forwards: [{ port: 80, descriptor: 17 }] },
       cgroupRoot: { path: '/sys/fs/cgroup/envd', lock: 18 },
@@ -83,43 +62,47 @@ test('a state of version 2: a line for each process and watch', () => {
     { watch: { ...WATCH, events: [] } },
     { events: [RESCAN, RESCAN] },
   );
+  expect(state).toMatchObject({ ...SETTINGS, build: '1.0', listener: 5 });
   expect(state.watches).toEqual([{ ...WATCH, events: [RESCAN, RESCAN] }]);
   expect(state.records).toEqual([{ name: 'envd-1', descriptor: 116 }]);
   expect(state.forwards).toEqual({ address: '10.0.0.1', forwards: [{ port: 80, descriptor: 117 }] });
   expect(state.cgroupRoot).toEqual({ path: '/sys/fs/cgroup/envd', lock: 118 });
   expect(state.processes.processes).toMatchObject([
-    { pid: 7, pidfd: 123, record: '1', ends: { ...NO_ENDS, stdin: 120, stdout: 121, stderr: 122 } },
+    {
+      ...{ pid: 7, pidfd: 123, record: '1', config, startId: 'one', unwritten: Buffer.from('input') },
+      ends: { ...NO_ENDS, stdin: 120, stdout: 121, stderr: 122 },
+    },
     { pid: 8, pidfd: null, record: '2', ends: { ...NO_ENDS, stdout: 124 }, exit: EXIT, end: END, endedAt: 9 },
   ]);
+  expect(state.processes).toMatchObject({ drains: [114], leaves: { count: 3 } });
+  expect([...state.processes.outputs.values()]).toEqual([115]);
 });
 
-test('records of versions 1 and 2; one that says that this program cannot read it stays, and says so', () => {
+test('records of version 1; one that says that this program cannot read it stays, and says so', () => {
   const store = (writer: object) => new RecordStore(join(scratch(), 'nobody'), writer, () => {});
   const descriptor = createMemory(16).descriptor ?? -1;
-  const found = [1, 2, 9].map((version) => {
-    const earlier = store({ version, readableBy: version === 9 ? 9 : 1, build: `${version}.0` });
+  const config = { ...CONFIG, digest: null };
+  const [known, unknown] = [1, 9].map((version) => {
+    const earlier = store({ version, readableBy: version, build: `${version}.0` });
     const output = earlier.record();
     output.set({ about: 'output' }, { memory: descriptor });
-    const config = version === 1 ? CONFIG : { ...CONFIG, digest: null };
     const process = { ...ALL, ...RUNNING, config, isChild: true, about: 'process', output: output.key };
     earlier.record('of 7').set(process, { stdout: descriptor, pidfd: descriptor });
-    earlier.record().set({ about: 'starting', leaf: '/sys/fs/cgroup/envd/user/7-2' });
+    earlier.record().set({ about: 'starting', leaf: '/sys/fs/cgroup/envd/user/7-2', startId: null });
     earlier.record().set({ about: 'settings', ...SETTINGS });
-    return { ...recover(store({}), earlier.queues), output: output.key };
+    const next = store({});
+    return { ...recover(next, earlier.queues), output: output.key, next };
   });
-  for (const { settings, processes, refused, output } of found.slice(0, 2)) {
-    expect(settings).toMatchObject(SETTINGS);
-    expect(refused).toEqual([]);
-    expect(processes.starting).toMatchObject([{ leaf: '/sys/fs/cgroup/envd/user/7-2', startId: null }]);
-    expect([...processes.outputs.keys()]).toEqual([output]);
-    const [process] = processes.processes;
-    expect(process).toMatchObject({ pid: 7, startId: 'one', isChild: false, record: 'of 7', output });
-    expect(process?.config).toEqual({ ...CONFIG, digest: null });
-    expect(process?.ends).toMatchObject({ ...NO_ENDS, stdout: expect.any(Number) });
-    expect(process?.pidfd).toEqual(expect.any(Number));
-  }
-  expect(found[2]).toMatchObject({ settings: null, processes: { processes: [] } });
-  expect(found[2]?.refused).toContain(
-    'the state of envd 9.0 has version 9: this program reads versions 1 to 2',
-  );
+  expect(known).toMatchObject({ settings: SETTINGS, refused: [] });
+  expect(known?.processes.starting).toMatchObject([{ leaf: '/sys/fs/cgroup/envd/user/7-2', startId: null }]);
+  expect([...(known?.processes.outputs.keys() ?? [])]).toEqual([known?.output]);
+  const [process] = known?.processes.processes ?? [];
+  const ends = { ...NO_ENDS, stdout: expect.any(Number) };
+  const named = { pid: 7, startId: 'one', isChild: false, record: 'of 7', output: known?.output };
+  expect(process).toMatchObject({ ...named, config, ends, pidfd: expect.any(Number) });
+  expect(unknown).toMatchObject({ settings: null, processes: { processes: [] } });
+  const reason = 'the state of envd 9.0 has version 9: this program reads version 1';
+  expect(unknown?.refused).toEqual(Array(4).fill(reason));
+  unknown?.forget();
+  expect(recover(store({}), unknown?.next.queues ?? []).refused).toEqual(Array(4).fill(reason));
 });

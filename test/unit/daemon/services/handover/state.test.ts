@@ -13,7 +13,7 @@ const SETTINGS = {
     accessToken: 'é',
     defaultUser: 'root',
     defaultWorkdir: null,
-    variables: { platform: {}, own: {} },
+    variables: { platform: {}, own: {}, defaults: {} },
   },
   initTimestamp: '1',
   volumes: [],
@@ -71,22 +71,14 @@ test('every descriptor is copied for the next program but the listening socket, 
 });
 
 test('a newer state that this version can read is read, without the members that it does not know', () => {
-  const state = { ...OTHERS, processes: { ...ROOM, processes: [] } };
-  const file = stateFile({ ...state, version: 9, readableBy: 1, build: '9.0', other: true });
+  const file = stateFile({ ...SNAPSHOT, version: 9, readableBy: 1, build: '9.0', other: true });
   expect(readState(file, same)).toMatchObject({ listener: 7 });
 });
 
-test.each([
-  [
-    { version: 9, readableBy: 9, build: '9.0' },
-    'the state of envd 9.0 has version 9: this program reads versions 1 to 2',
-  ],
-  [
-    { version: 0, readableBy: 0, build: '0.1' },
-    'the state of envd 0.1 has version 0: this program reads versions 1 to 2',
-  ],
-])('%j is refused', (state, message) => {
-  expect(() => checkState(stateFile(state))).toThrow(message);
+test('a state that this version cannot read is refused', () => {
+  expect(() => checkState(stateFile({ version: 9, readableBy: 9, build: '9.0' }))).toThrow(
+    'the state of envd 9.0 has version 9: this program reads version 1',
+  );
 });
 
 /** A process with that much input that has not been written. */

@@ -10,7 +10,7 @@ const SNAPSHOT: Snapshot = {
     accessToken: null,
     defaultUser: 'root',
     defaultWorkdir: null,
-    variables: { platform: {}, own: {} },
+    variables: { platform: {}, own: {}, defaults: {} },
   },
   ...{ initTimestamp: null, volumes: [], listener: 0, watches: [], limits: { descriptors: 1024, core: -1 } },
   ...{ records: [], forwards: { address: null, forwards: [] }, cgroupRoot: undefined },

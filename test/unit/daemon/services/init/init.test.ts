@@ -95,7 +95,7 @@ describe('a lasting step', () => {
       const abandoned = call('a', gone);
       // The call waits for the step.
       await new Promise(setImmediate);
-      gone.abort();
+      gone.abort(new EnvdError('aborted', 'client disconnected'));
       await expect(abandoned).rejects.toMatchObject({ kind: 'aborted' });
     }
     const last = call('a');

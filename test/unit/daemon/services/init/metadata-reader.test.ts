@@ -1,4 +1,5 @@
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
+import { EnvdError } from '../../../../../src/base/errors.ts';
 import type { SandboxMetadata } from '../../../../../src/daemon/services/init/metadata.ts';
 import {
   MetadataReader,
@@ -147,7 +148,7 @@ describe('a check', () => {
     for (let i = 0; i < 5; i++) {
       const gone = new AbortController();
       const check = isBox(gone.signal);
-      gone.abort();
+      gone.abort(new EnvdError('aborted', 'client disconnected'));
       await expect(check).rejects.toMatchObject({ kind: 'aborted' });
     }
     expect(readings.length).toBe(2);

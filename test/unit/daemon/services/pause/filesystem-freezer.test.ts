@@ -1,7 +1,7 @@
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
-import { ExclusiveLock, SerialQueue } from '../../../../../src/base/exclusion.ts';
+import { ExclusiveLock, KeyedQueue } from '../../../../../src/base/exclusion.ts';
 import { freezeFilesystem } from '../../../../../src/daemon/linux/system/machine.ts';
 import {
   FilesystemFreezer,
@@ -27,7 +27,7 @@ function setUp(options: Partial<FilesystemFreezerOptions> = {}) {
     ownDirectories: [],
     recordFile: join(scratch(), 'run/fsfrozen.json'),
     lock: new ExclusiveLock(),
-    queue: new SerialQueue('freeze or thaw a file system'),
+    queue: new KeyedQueue('freeze or thaw a file system'),
     gate: new WriteGate(),
     onFrozen: (frozen) => void told.push(frozen ? 'frozen' : 'thawed'),
     onWatchdog: (error) => void told.push(`watchdog ${error}`),

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { Unread } from '../../../../../src/base/unread.ts';
+import { Quota } from '../../../../../src/base/quota.ts';
 import { UserDatabase } from '../../../../../src/daemon/linux/system/users.ts';
 import { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
 import { WorkloadCgroups } from '../../../../../src/daemon/services/process/cgroups/cgroups.ts';
@@ -13,7 +13,7 @@ const table = new ProcessTable(new Guest(users), WorkloadCgroups.create(null), {
   historyBytes: 1024 * 1024,
   startTimeout: 10,
   maxProcesses: 1024,
-  unread: new Unread(64 * 1024 * 1024),
+  unread: new Quota(64 * 1024 * 1024),
   lanes: testLanes,
 });
 const LINES = Array.from({ length: 20_000 }, (_, index) => `${index + 1}`);

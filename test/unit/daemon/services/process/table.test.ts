@@ -3,8 +3,7 @@ import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { afterEach, expect, test, vi } from 'vitest';
 import { monotonicMs } from '../../../../../src/base/monotonic.ts';
-import { Unread } from '../../../../../src/base/unread.ts';
-import { RecordStore } from '../../../../../src/daemon/linux/memory/record-store.ts';
+import { Quota } from '../../../../../src/base/quota.ts';
 import { UNKNOWN_EXIT } from '../../../../../src/daemon/linux/processes/spawn.ts';
 import { UserDatabase } from '../../../../../src/daemon/linux/system/users.ts';
 import { Guest } from '../../../../../src/daemon/services/guest/guest.ts';
@@ -13,6 +12,7 @@ import { EndedProcess } from '../../../../../src/daemon/services/process/lifecyc
 import { keptOf } from '../../../../../src/daemon/services/process/lifecycle/process-config.ts';
 import { NO_ENDS } from '../../../../../src/daemon/services/process/output/channels.ts';
 import { ProcessTable } from '../../../../../src/daemon/services/process/table.ts';
+import { RecordStore } from '../../../../../src/daemon/services/records/record-store.ts';
 import { scratch } from '../../../../support/machine/scratch.ts';
 import { testLanes } from '../../../../support/services/lanes.ts';
 import { until } from '../../../../support/until.ts';
@@ -29,7 +29,7 @@ function newTable(records?: RecordStore): ProcessTable {
     historyBytes: 0,
     startTimeout: 10,
     maxProcesses: 1024,
-    unread: new Unread(64 * 1024 * 1024),
+    unread: new Quota(64 * 1024 * 1024),
     lanes: testLanes,
   };
   return new ProcessTable(new Guest(users), WorkloadCgroups.create(null), options, records);

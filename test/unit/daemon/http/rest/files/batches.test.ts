@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream';
 import { describe, expect, test } from 'vitest';
-import { Allowance } from '../../../../../../src/base/allowance.ts';
+import { Semaphore } from '../../../../../../src/base/semaphore.ts';
 import { ContentBatches } from '../../../../../../src/daemon/http/rest/files/batches.ts';
 
 function* pieces(count: number, size: number): Generator<Buffer> {
@@ -10,7 +10,7 @@ function* pieces(count: number, size: number): Generator<Buffer> {
 /** A stream of bytes, which delivers one piece at a time. */
 const streamOf = (content: Iterable<Buffer>) => Readable.from(content, { objectMode: false });
 const bytesOf = (batch: readonly Buffer[]) => batch.reduce((sum, { length }) => sum + length, 0);
-const plenty = new Allowance(Number.POSITIVE_INFINITY);
+const plenty = new Semaphore(Number.POSITIVE_INFINITY);
 const turn = () => new Promise((resolve) => setImmediate(resolve));
 
 /** Reads all batches; `work` is done with each before the next one is asked for. */
@@ -40,7 +40,7 @@ describe('batches', () => {
   });
 
   test('are small without room, which an end gives back', async () => {
-    const room = new Allowance(2 * (524288 - 65536));
+    const room = new Semaphore(2 * (524288 - 65536));
     const held = Promise.withResolvers<void>();
     const begun = Promise.withResolvers<void>();
     const sizesOf = async (whenUsed: Promise<void>) => {
@@ -60,7 +60,7 @@ describe('batches', () => {
 
   test('become larger when room is given back while a small one waits', async () => {
     const bytes = 2 * (524288 - 65536);
-    const room = new Allowance(bytes);
+    const room = new Semaphore(bytes);
     room.take(bytes);
     const source = streamOf(pieces(16, 65536));
     const use = async () => {

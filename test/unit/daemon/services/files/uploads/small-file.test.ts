@@ -13,7 +13,7 @@ import {
 import { join } from 'node:path';
 import { setAttributeSync } from 'fs-xattr';
 import { beforeEach, describe, expect, test } from 'vitest';
-import { KeyedQueues } from '../../../../../../src/base/exclusion.ts';
+import { KeyedQueue } from '../../../../../../src/base/exclusion.ts';
 import { Lanes } from '../../../../../../src/daemon/linux/lanes/lanes.ts';
 import { storeSmallFile } from '../../../../../../src/daemon/services/files/uploads/small-file.ts';
 import { needs } from '../../../../../support/machine/needs.ts';
@@ -28,7 +28,7 @@ beforeEach(() => {
 
 const lanes = () => new Lanes({ limitMs: 10_000, threads: 4 });
 
-function store(path: string, text: string, overwrites = new KeyedQueues('overwrite', 4)): Promise<boolean> {
+function store(path: string, text: string, overwrites = new KeyedQueue('overwrite', 4)): Promise<boolean> {
   const metadata = { values: {}, prefix: 'user.svc.' };
   const context = { user: ADA, metadata, shared: { overwrites, lanes: lanes() } };
   return storeSmallFile(path, Buffer.from(text), context);
@@ -53,7 +53,7 @@ test('an overwrite waits for the others of its inode', async () => {
   for (const name of ['file', 'other']) writeFileSync(at(name), 'old');
   symlinkSync('file', at('link'));
   const { dev, ino } = statSync(at('file'), { bigint: true });
-  const overwrites = new KeyedQueues('overwrite', 4);
+  const overwrites = new KeyedQueue('overwrite', 4);
   const { promise, resolve } = Promise.withResolvers<void>();
   const before = overwrites.run(`${dev}:${ino}`, () => promise);
   const stored = store(at('link'), 'new', overwrites);
@@ -68,7 +68,7 @@ test('an overwrite waits for the others of its inode', async () => {
 test('a file that was exchanged while the overwrite waited is left alone', async () => {
   writeFileSync(at('file'), 'old');
   const { dev, ino } = statSync(at('file'), { bigint: true });
-  const overwrites = new KeyedQueues('overwrite', 4);
+  const overwrites = new KeyedQueue('overwrite', 4);
   const before = overwrites.run(`${dev}:${ino}`, async () => {
     expect(await store(at('probe'), '', overwrites)).toBe(true);
     writeFileSync(at('next'), 'of another');

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
-import { EventLog } from '../../../../../../src/daemon/services/process/output/event-log.ts';
 import type { ProcessEvent } from '../../../../../../src/daemon/services/process/output/events.ts';
 import { type EventSource, Reader } from '../../../../../../src/daemon/services/process/output/reader.ts';
+import { UnreadOutput } from '../../../../../../src/daemon/services/process/output/unread-output.ts';
 
 const output = (text: string): ProcessEvent => ({
   type: 'output',
@@ -11,7 +11,7 @@ const output = (text: string): ProcessEvent => ({
 });
 
 function setUp(before: readonly ProcessEvent[] = []) {
-  const log = new EventLog();
+  const log = new UnreadOutput();
   const calls: string[] = [];
   const state = { ended: false };
   const source: EventSource = {

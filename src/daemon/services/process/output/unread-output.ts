@@ -27,10 +27,11 @@ interface Batch {
 const CUT_LENGTH = 64;
 
 /**
- * Holds the events of a process that a reader still needs, numbered from 0. It is an array because of V8's garbage
+ * Holds the events of a process that a slow reader still needs, numbered from 0. When the slowest one lags too far behind, `Output`
+ * stops reading from the process, and the kernel stops the process at its next write. This is an array because of V8's garbage
  * collection: an old first node of a linked list would keep all following nodes alive until a full collection.
  */
-export class EventLog {
+export class UnreadOutput {
   readonly #entries: (LogEntry | null)[] = [];
   /** `#base` is the number of the first element of `#entries`. `#first` is that of the first one not forgotten. */
   #base = 0;

@@ -2,7 +2,7 @@ import { EnvdError } from './errors.ts';
 
 /** Memory that is kept because a client is slow. */
 export interface Kept {
-  /** Frees most of the memory, and reports the rest by `Unread.set`. */
+  /** Frees most of the memory, and reports the rest by `Quota.set`. */
   drop(reason: EnvdError): void;
   /** Returns whether the client has made progress since the last call. Without this method, only `set` reports progress. */
   hasMoved?(): boolean;
@@ -12,7 +12,7 @@ export interface Kept {
  * Limits the memory that is kept for all slow clients together. Beyond the limit, the client that has made no progress for the
  * longest time is dropped first.
  */
-export class Unread {
+export class Quota {
   readonly #limit: number;
   readonly #reason: string;
   /** Bytes per client. The client that has made no progress for the longest time comes first. */

@@ -1,10 +1,10 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { EventLog } from '../../../../../../src/daemon/services/process/output/event-log.ts';
 import type {
   OutputEvent,
   ProcessEvent,
 } from '../../../../../../src/daemon/services/process/output/events.ts';
+import { UnreadOutput } from '../../../../../../src/daemon/services/process/output/unread-output.ts';
 
 const output = (text: string): OutputEvent => ({
   type: 'output',
@@ -20,7 +20,7 @@ test('entries keep their numbers after others were dropped', () => {
   );
   fc.assert(
     fc.property(fc.array(action, { maxLength: 400 }), (actions) => {
-      const log = new EventLog();
+      const log = new UnreadOutput();
       const events: { event: ProcessEvent; position: number }[] = [];
       let forgotten = 0;
       for (const step of actions) {
@@ -45,7 +45,7 @@ test('entries keep their numbers after others were dropped', () => {
 });
 
 test('a batch ends after the event that exceeds the limit, or at the end of the log', () => {
-  const log = new EventLog();
+  const log = new UnreadOutput();
   for (const text of ['a', 'b', 'c', 'd']) log.append(output(text), 10);
   const first = log.take({ next: 0, position: 0 }, 15);
   expect(first.events.map((event) => event.type === 'output' && String(event.bytes))).toEqual(['a', 'b']);
@@ -57,7 +57,7 @@ test('a batch ends after the event that exceeds the limit, or at the end of the 
 });
 
 test('readers at the same position share a batch until the log grows', () => {
-  const log = new EventLog();
+  const log = new UnreadOutput();
   log.append(output('a'), 1);
   const start = { next: 0, position: 0 };
   const batch = log.take(start, 100);
@@ -68,7 +68,7 @@ test('readers at the same position share a batch until the log grows', () => {
 });
 
 test('batches of other sizes do not displace a shared one', () => {
-  const log = new EventLog();
+  const log = new UnreadOutput();
   for (const text of ['a', 'b', 'c']) log.append(output(text), 10);
   const start = { next: 0, position: 0 };
   const [small, large] = [log.take(start, 10), log.take(start, 100)];
@@ -78,7 +78,7 @@ test('batches of other sizes do not displace a shared one', () => {
 });
 
 test('a batch that every reader has taken is not kept', () => {
-  const log = new EventLog();
+  const log = new UnreadOutput();
   for (const text of ['a', 'b', 'c', 'd']) log.append(output(text), 10);
   const start = { next: 0, position: 0 };
   const [small, large] = [log.take(start, 10), log.take(start, 20)];

@@ -1,45 +1,55 @@
 import { isSystemError } from '../../../base/errors.ts';
-import type { StoredDescriptor } from '../system/systemd.ts';
-import { closeAll, dropFirstMessage, firstMessage, type Message, MessageQueue } from './message-queue.ts';
+import {
+  closeAll,
+  dropFirstMessage,
+  firstMessage,
+  type Message,
+  MessageQueue,
+} from '../../linux/memory/message-queue.ts';
+import type { StoredDescriptor } from '../../linux/system/systemd.ts';
+
+/** Removes a message from its queue. */
+export type Removal = () => void;
 
 /** A queue whose messages can be removed one by one. */
 export class RecordQueue implements StoredDescriptor {
   readonly name: string;
   readonly #messages = new MessageQueue();
-  readonly #tokens: object[] = [];
+  /** The removals of the messages, in their order. */
+  readonly #removals: Removal[] = [];
 
   constructor(name: string) {
     this.name = name;
   }
 
   get length(): number {
-    return this.#tokens.length;
+    return this.#removals.length;
   }
 
   get descriptor(): number {
     return this.#messages.reading;
   }
 
-  /** Appends a message; returns a token by which it can be removed. Throws sendmsg(2)'s errors. */
-  send(message: Message): object {
+  /** Appends a message. Throws sendmsg(2)'s errors. */
+  send(message: Message): Removal {
     this.#messages.send(message);
-    const token = {};
-    this.#tokens.push(token);
-    return token;
+    const removal = () => this.#remove(removal);
+    this.#removals.push(removal);
+    return removal;
   }
 
   /**
    * Removes a message. This happens at once, because its descriptors may be the last ones that keep a pipe open. Messages
    * before it are sent again first, so that they are in the queue at every moment.
    */
-  remove(token: object): void {
-    while (this.#tokens.includes(token)) {
-      const [first] = this.#tokens;
-      if (first !== undefined && first !== token) {
+  #remove(removal: Removal): void {
+    while (this.#removals.includes(removal)) {
+      const [first] = this.#removals;
+      if (first !== undefined && first !== removal) {
         if (!this.#repeatFirst()) return;
-        this.#tokens.push(first);
+        this.#removals.push(first);
       }
-      this.#tokens.shift();
+      this.#removals.shift();
       dropFirstMessage(this.descriptor);
     }
   }

@@ -1,14 +1,14 @@
 import { expect, test } from 'vitest';
-import { type Kept, Unread } from '../../../src/base/unread.ts';
+import { type Kept, Quota } from '../../../src/base/quota.ts';
 
 const LIMIT = 100;
 
 /** What a reader keeps; `drop` frees all of it. */
 class Told implements Kept {
   readonly reasons: string[] = [];
-  readonly #unread: Unread;
+  readonly #unread: Quota;
 
-  constructor(unread: Unread) {
+  constructor(unread: Quota) {
     this.#unread = unread;
   }
 
@@ -19,7 +19,7 @@ class Told implements Kept {
 }
 
 function setUp() {
-  const unread = new Unread(LIMIT);
+  const unread = new Quota(LIMIT);
   return { unread, first: new Told(unread), second: new Told(unread), third: new Told(unread) };
 }
 

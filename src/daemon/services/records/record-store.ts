@@ -1,55 +1,62 @@
 import { closeSync } from 'node:fs';
 import { isSystemError, messageOf } from '../../../base/errors.ts';
-import { ManagerOutbox } from '../system/manager-outbox.ts';
-import { removeDescriptor, type StoredDescriptor, storeDescriptor } from '../system/systemd.ts';
-import { dropFirstMessage, firstMessage, MESSAGE_BYTES, type Message } from './message-queue.ts';
 import {
-  addLatest,
-  type FoundRecord,
-  type NamedDescriptors,
-  parse,
-  type RecordContent,
-  type Writer,
-} from './record.ts';
-import { RecordMemory, textsIn } from './record-memory.ts';
-import { RecordQueue } from './record-queue.ts';
-import { fileWith } from './shared-memory.ts';
+  closeAll,
+  dropFirstMessage,
+  firstMessage,
+  MESSAGE_BYTES,
+  type Message,
+} from '../../linux/memory/message-queue.ts';
+import { contentOf, fileWith } from '../../linux/memory/shared-memory.ts';
+import { ManagerOutbox } from '../../linux/system/manager-outbox.ts';
+import { removeDescriptor, type StoredDescriptor, storeDescriptor } from '../../linux/system/systemd.ts';
+import { RecordQueue, type Removal } from './record-queue.ts';
 
-/** Removes a record from the place where it is. */
-type Removal = () => void;
+/** Descriptors by what they are for; null where there is none. */
+export type NamedDescriptors = Readonly<Record<string, number | null>>;
 
+/** A record as it was found. Its descriptors belong to whoever has it. */
+export interface FoundRecord {
+  readonly key: string;
+  /** Describes the program that has written the record. */
+  readonly writer: object;
+  readonly state: unknown;
+  readonly descriptors: Readonly<Record<string, number>>;
+}
+
+/** The text of a message. */
+interface RecordContent extends Omit<FoundRecord, 'descriptors'> {
+  /** A number that only grows. Of messages with the same key, the one with the largest number is valid. */
+  readonly at: number;
+  /** What the descriptors of the message are for, in their order. */
+  readonly names: readonly string[];
+}
+
+/** The names of the queues begin so. */
+const PREFIX = 'envd-';
 /**
- * Each record gets a queue of its own while there are fewer than `SPREAD_QUEUES`, because the removal of a message sends
- * those before it again. After that up to `MOST_TOGETHER` records share a queue, and beyond `MOST_QUEUES` any number of them,
- * because the service manager compares a new queue with all others.
+ * Up to this number, each record that may change has a queue of its own, because the removal of a message sends those before it
+ * again. The service manager keeps at most 300 descriptors (`FileDescriptorStoreMax` of the unit).
  */
-const SPREAD_QUEUES = 32;
-const MOST_QUEUES = 256;
-const MOST_TOGETHER = 4;
-
-/** The state of the record whose descriptor is the memory of others. */
-const MEMORY = 'memory';
+const MOST_QUEUES = 128;
 
 /**
  * Keeps records with descriptors that outlive this program, whatever ends it (docs/decisions/019-crashes.md). They are
- * messages in queues of the kernel, whose reading ends the service manager has. Records without descriptors are in shared
- * memory, whose descriptor is in one of the messages. Without a service manager nothing is kept.
+ * messages in queues of the kernel, whose reading ends the service manager has. Without a service manager nothing is kept.
  */
 export class RecordStore {
   readonly isActive: boolean;
-  readonly #writer: Writer;
+  readonly #writer: object;
   readonly #onFailure: (reason: string) => void;
   #failures = 0;
   readonly #queues: RecordQueue[] = [];
   /** The queue of records that do not change any more, which are removed in about the order in which they were made. */
-  #lasting: RecordQueue | null = null;
-  /** The memory of records without descriptors; false when there can be none, and null before it is needed. */
-  #memory: RecordMemory | false | null = null;
+  #last: RecordQueue | null = null;
   readonly #outbox: ManagerOutbox;
-  #last = 0;
+  #latest = 0;
 
   /** `socket` is the service manager's, or null. `onFailure` is called once, when a record cannot be kept. */
-  constructor(socket: string | null, writer: Writer, onFailure: (reason: string) => void) {
+  constructor(socket: string | null, writer: object, onFailure: (reason: string) => void) {
     this.isActive = socket !== null;
     this.#writer = writer;
     this.#onFailure = onFailure;
@@ -73,7 +80,7 @@ export class RecordStore {
 
   /** The queues that a later program of this process inherits. */
   get queues(): StoredDescriptor[] {
-    return this.#lasting ? [this.#lasting, ...this.#queues] : [...this.#queues];
+    return this.#last ? [this.#last, ...this.#queues] : [...this.#queues];
   }
 
   /**
@@ -82,23 +89,24 @@ export class RecordStore {
    */
   recover(stored: readonly StoredDescriptor[]): { records: FoundRecord[]; forget: (key: string) => void } {
     const found = new Map<string, FoundRecord & RecordContent>();
-    const removals: [key: string, remove: Removal][] = [];
+    const removals = new Map<string, Removal[]>();
     for (const { name, descriptor } of stored) {
       if (!name.startsWith(PREFIX)) continue;
       for (let message = firstMessage(descriptor); message; message = firstMessage(descriptor)) {
-        for (const { record, remove } of this.#move(message)) {
-          if (remove) removals.push([record.key, remove]);
-          addLatest(found, record);
-        }
+        // The copy comes first, because the file of a long record is closed when it has been read.
+        const remove = this.#send(message, true);
+        const record = parse(message);
+        if (remove) removals.set(record.key, [...(removals.get(record.key) ?? []), remove]);
+        addLatest(found, record);
         // The message may be dropped only when the service manager has the queue with the copy.
         this.#outbox.waitUntilTaken();
         dropFirstMessage(descriptor);
       }
     }
     this.discard(stored);
-    const forget = (wanted: string) => {
+    const forget = (key: string) => {
       this.#outbox.waitUntilTaken();
-      for (const [key, remove] of removals) if (key === wanted) remove();
+      for (const remove of removals.get(key) ?? []) remove();
     };
     return { records: [...found.values()], forget };
   }
@@ -119,75 +127,31 @@ export class RecordStore {
     const open = Object.entries(descriptors).filter((entry): entry is [string, number] => entry[1] !== null);
     const names = open.map(([name]) => name);
     const content: RecordContent = { key, writer: this.#writer, at: this.#now(), names, state };
-    const json = JSON.stringify(content);
-    const inMemory = open.length === 0 ? this.#putInMemory(json) : null;
-    if (inMemory) return inMemory;
-    const text = Buffer.from(json);
+    const bytes = Buffer.from(JSON.stringify(content));
     const numbers = open.map(([, number]) => number);
+    if (bytes.length <= MESSAGE_BYTES) return this.#send({ bytes, descriptors: numbers }, isLast);
     try {
-      return text.length <= MESSAGE_BYTES
-        ? this.#put({ bytes: text, descriptors: numbers }, isLast)
-        : this.#putLong(text, numbers, isLast);
-    } catch (error) {
-      this.#failed(error);
-      return null;
-    }
-  }
-
-  /** Puts a record into memory; returns null when there is no room. */
-  #putInMemory(text: string): Removal | null {
-    const memory = this.#memory ?? this.#makeMemory();
-    if (!memory) return null;
-    const slot = memory.put(text);
-    return slot === null ? null : () => memory.remove(slot);
-  }
-
-  #makeMemory(): RecordMemory | false {
-    const memory = new RecordMemory();
-    const isKept =
-      memory.descriptor !== null && this.put(MEMORY, MEMORY, { memory: memory.descriptor }, false);
-    this.#memory = isKept ? memory : false;
-    return this.#memory;
-  }
-
-  /** Puts the records of an earlier program's message into this store. */
-  #move(message: Message): { record: FoundRecord & RecordContent; remove: Removal | null }[] {
-    // The copy comes first, because the file of a long record is closed when it has been read.
-    const remove = this.#put(message, true);
-    const record = parse(message);
-    const { memory } = record.descriptors;
-    if (record.state !== MEMORY || memory === undefined) return [{ record, remove }];
-    const moved = textsIn(memory).map((text) => ({
-      record: { ...JSON.parse(text), descriptors: {} },
-      remove: this.#putInMemory(text) ?? this.#put({ bytes: Buffer.from(text), descriptors: [] }, true),
-    }));
-    remove?.();
-    return moved;
-  }
-
-  #putLong(text: Buffer, descriptors: readonly number[], isLast: boolean): Removal | null {
-    const file = fileWith([text]);
-    try {
-      return this.#put({ bytes: Buffer.alloc(0), descriptors: [...descriptors, file] }, isLast);
-    } finally {
+      const file = fileWith([bytes]);
+      const remove = this.#send({ bytes: Buffer.alloc(0), descriptors: [...numbers, file] }, isLast);
       closeSync(file);
-    }
-  }
-
-  #put(message: Message, isLast: boolean): Removal | null {
-    try {
-      const queue = isLast ? this.#lastQueue() : this.#leastUsed();
-      const token = queue.send(message);
-      return () => queue.remove(token);
+      return remove;
     } catch (error) {
-      this.#failed(error);
-      return null;
+      return this.#failed(error);
     }
   }
 
-  #failed(error: unknown): void {
+  #send(message: Message, isLast: boolean): Removal | null {
+    try {
+      return (isLast ? this.#lastQueue() : this.#leastUsed()).send(message);
+    } catch (error) {
+      return this.#failed(error);
+    }
+  }
+
+  #failed(error: unknown): null {
     if (!isSystemError(error)) throw error;
     this.#fail(messageOf(error));
+    return null;
   }
 
   readonly #fail = (reason: string) => {
@@ -196,15 +160,14 @@ export class RecordStore {
   };
 
   #lastQueue(): RecordQueue {
-    this.#lasting ??= this.#open();
-    return this.#lasting;
+    this.#last ??= this.#open();
+    return this.#last;
   }
 
   #leastUsed(): RecordQueue {
     const queues = this.#queues;
     const least = queues.reduce((a, b) => (b.length < a.length ? b : a), queues[0] ?? this.#add());
-    const most = queues.length < SPREAD_QUEUES ? 1 : MOST_TOGETHER;
-    return least.length >= most && queues.length < MOST_QUEUES ? this.#add() : least;
+    return least.length > 0 && queues.length < MOST_QUEUES ? this.#add() : least;
   }
 
   #add(): RecordQueue {
@@ -221,8 +184,8 @@ export class RecordStore {
 
   /** Returns the microseconds since the boot, or more, so that each number is larger than the one before. */
   #now(): number {
-    this.#last = Math.max(this.#last + 1, Number(process.hrtime.bigint() / 1000n));
-    return this.#last;
+    this.#latest = Math.max(this.#latest + 1, Number(process.hrtime.bigint() / 1000n));
+    return this.#latest;
   }
 }
 
@@ -257,4 +220,25 @@ export class KeptRecord {
   }
 }
 
-const PREFIX = 'envd-';
+/** Adds a record. Of two with the same key the later one is kept, and the descriptors of the other are closed. */
+function addLatest(
+  found: Map<string, FoundRecord & RecordContent>,
+  record: FoundRecord & RecordContent,
+): void {
+  const other = found.get(record.key);
+  const isLatest = !other || other.at < record.at;
+  const older = isLatest ? other : record;
+  if (isLatest) found.set(record.key, record);
+  if (older) closeAll(Object.values(older.descriptors));
+}
+
+/** Returns the record of a message, which owns the descriptors of the message. */
+function parse({ bytes, descriptors }: Message): FoundRecord & RecordContent {
+  const file = bytes.length === 0 ? descriptors.at(-1) : undefined;
+  const text = file === undefined ? bytes : contentOf(file);
+  if (file !== undefined) closeSync(file);
+  // The shape is not checked: an envd has written it, to a queue that only root has.
+  const content: RecordContent = JSON.parse(text.toString());
+  const named = Object.fromEntries(content.names.map((name, index) => [name, descriptors[index] ?? -1]));
+  return { ...content, descriptors: named };
+}
