@@ -2,6 +2,7 @@ import { dirname } from 'node:path';
 import type { Logger } from 'pino';
 import { makePrivateDirectory } from '../base/program/make-directory.ts';
 import type { GatewayConfig } from './config/config.ts';
+import { askHook, type Question } from './hooks/ask.ts';
 import { CommandHook } from './hooks/command-hook.ts';
 import { type Hook, type Hooks, UrlHook } from './hooks/hook.ts';
 import { listMachines } from './hooks/list-hook.ts';
@@ -56,10 +57,25 @@ export async function openHooks(config: GatewayConfig): Promise<Hooks> {
 }
 
 /** Returns a function that asks the list hook, or null if there is none. */
-export function openListHook({ listHook: hook, hookTimeout, hookSecret, path }: GatewayConfig) {
+export function openListHook(config: GatewayConfig) {
+  const { listHook: hook } = config;
   if (hook === null) return null;
-  const options = { hook, limitMs: hookTimeout * 1000, path, signer: new Signer(hookSecret ?? []) };
-  return (signal: AbortSignal) => listMachines(options, signal);
+  return (signal: AbortSignal) => listMachines(askOptions(hook, config), signal);
+}
+
+/** The answer of the hook for extensions may have this many bytes. */
+const PERMIT_LIMIT = 16 * 1024;
+
+/** Returns a function that asks the hook for extensions, or null if there is none. */
+export function openExtendHook(config: GatewayConfig) {
+  const { extendHook: hook } = config;
+  if (hook === null) return null;
+  const never = new AbortController().signal;
+  return (question: Question) => askHook(askOptions(hook, config), question, PERMIT_LIMIT, never);
+}
+
+function askOptions(hook: string, { hookTimeout, hookSecret, path }: GatewayConfig) {
+  return { hook, limitMs: hookTimeout * 1000, path, signer: new Signer(hookSecret ?? []) };
 }
 
 async function openHook(hook: string, config: GatewayConfig): Promise<Hook> {

@@ -5,9 +5,17 @@ import type { Caller } from '../access/keys.ts';
 import { measure } from '../expiry/guest.ts';
 import type { Resumes } from '../expiry/resumes.ts';
 import { withIdleTimeout } from '../leases/idle.ts';
-import { isGone, isReachable, isResumable, type Registration, type Sandbox } from '../leases/sandbox.ts';
+import {
+  hostOf,
+  isGone,
+  isReachable,
+  isResumable,
+  type Registration,
+  type Sandbox,
+} from '../leases/sandbox.ts';
 import { extend, pause, register, removeSandbox, setTimeToLive } from '../leases/transitions.ts';
 import type { Position, Registry } from '../registry/registry.ts';
+import type { Extensions } from './extensions.ts';
 import { HealthCheck } from './health.ts';
 import type { ListPage } from './lists.ts';
 import { assertMetadataFits, assertRemovableBy, isOpenTo, metadataBytesOf, unknown } from './rules.ts';
@@ -28,6 +36,7 @@ export interface OperationParts {
   readonly registry: Registry;
   readonly addresses: Addresses;
   readonly resumes: Pick<Resumes, 'isOn' | 'run'>;
+  readonly extensions: Extensions;
   /** Says which hooks are configured, and how long one may take, in seconds. */
   readonly hooks: { readonly pause: boolean; readonly kill: boolean; readonly timeout: number };
   /** Registrations and refreshes that name no time to live get this one, in seconds. */
@@ -62,7 +71,8 @@ export class Operations {
 
   /**
    * Registers a sandbox, or replaces its record. Throws `invalid_argument` for an address that is not allowed or metadata
-   * that are too large, and `already_exists` while an earlier sandbox of this id is ending.
+   * that are too large, `conflict` for a new sandbox on a host that is drained, and `already_exists` while an earlier sandbox of
+   * this id is ending.
    */
   async register(wanted: Omit<Registration, 'ip'>, seconds = this.#parts.defaultTimeout): Promise<Sandbox> {
     const { id } = wanted;
@@ -71,7 +81,16 @@ export class Operations {
       { ...wanted, ...this.#parts.addresses.admit(wanted.address) },
       this.#parts.idleTimeout,
     );
-    const make = (before: Sandbox | null, now: number) => register(before, registration, seconds, now);
+    const host = hostOf(registration);
+    const isDrained = (await this.#parts.registry.drained()).has(host);
+    const make = (before: Sandbox | null, now: number) => {
+      if (isDrained && (before === null || hostOf(before) !== host))
+        throw new EnvdError(
+          'conflict',
+          `host '${host}' is being drained: register the sandbox at another one`,
+        );
+      return register(before, registration, seconds, now);
+    };
     const sandbox = await this.#parts.registry.put(id, make);
     this.#parts.onChange(sandbox);
     return sandbox;
@@ -206,30 +225,50 @@ export class Operations {
 
   /** Sets the deadline to `seconds` from now. */
   async setTimeToLive(caller: Caller | null, id: string, seconds: number): Promise<Sandbox> {
+    await this.#permit(caller, id, this.#parts.extensions.secondsFor(caller, seconds, 0));
     const change = (sandbox: Sandbox, now: number) => setTimeToLive(sandbox, seconds, now);
     return this.#untilThawed(await this.#change(caller, id, change));
   }
 
   /** Moves the deadline to `seconds` from now, unless it is later already. */
-  async extend(caller: Caller | null, id: string, seconds = this.#parts.defaultTimeout): Promise<Sandbox> {
+  async extend(caller: Caller | null, id: string, asked?: number): Promise<Sandbox> {
+    const { extensions, defaultTimeout } = this.#parts;
+    const seconds = extensions.secondsFor(caller, asked, defaultTimeout);
+    await this.#permit(caller, id, seconds);
+    return this.#extend(caller, id, seconds);
+  }
+
+  async #extend(caller: Caller | null, id: string, seconds: number): Promise<Sandbox> {
     const change = (sandbox: Sandbox, now: number) => extend(sandbox, seconds, now);
     return this.#untilThawed(await this.#change(caller, id, change));
+  }
+
+  /** Throws what the hook for extensions refuses. Returns the record that it was asked about. */
+  async #permit(caller: Caller | null, id: string, seconds: number): Promise<Sandbox> {
+    const { sandbox, now } = await this.find(caller, id);
+    await this.#parts.extensions.permit(caller, sandbox, seconds, now);
+    return sandbox;
   }
 
   /**
    * Returns a sandbox, whose deadline is moved to at least `seconds` from now. The resume hook resumes a paused one, and
    * `resumed` is true then. Throws `conflict` for a paused sandbox when there is no such hook.
    */
-  async connect(caller: Caller | null, id: string, seconds = 0) {
-    const sandbox = await this.look(caller, id);
-    const { resumes } = this.#parts;
+  async connect(caller: Caller | null, id: string, asked = 0) {
+    const { resumes, extensions, defaultTimeout } = this.#parts;
+    const seconds = extensions.secondsFor(caller, asked, 0);
+    const sandbox = await this.#permit(
+      caller,
+      id,
+      seconds || extensions.secondsFor(caller, undefined, defaultTimeout),
+    );
     const resumed = isGone(sandbox) && isResumable(sandbox) && resumes.isOn;
     if (sandbox.phase === 'paused' && !resumed) {
       throw new EnvdError('conflict', `sandbox '${id}' is paused: the platform must resume it first`);
     }
     // A time to live of 0 means that the client has asked for none.
     if (resumed) await resumes.run(sandbox, new AbortController().signal, seconds || undefined);
-    return { sandbox: await this.extend(caller, id, seconds), resumed };
+    return { sandbox: await this.#extend(caller, id, seconds), resumed };
   }
 
   /** Resumes a sandbox that is not running. Throws `conflict` if it runs, and `unimplemented` without a resume hook. */

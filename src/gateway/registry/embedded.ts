@@ -11,6 +11,8 @@ import {
   readRecord,
   type Sandbox,
 } from '../leases/sandbox.ts';
+import type { Usage } from '../leases/usage.ts';
+import { LEDGER_SCHEMA, Ledger } from './embedded-ledger.ts';
 import { GroupSync } from './group-sync.ts';
 import { restrictFiles } from './private-files.ts';
 import type {
@@ -24,6 +26,8 @@ import type {
   RecordPage,
   Store,
   Stored,
+  StoredEvent,
+  WriteOptions,
 } from './registry.ts';
 
 const SCHEMA = `
@@ -39,6 +43,7 @@ const SCHEMA = `
   CREATE INDEX IF NOT EXISTS by_phase ON sandboxes (json_extract(record, '$.phase'));
   CREATE TABLE IF NOT EXISTS gateway (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
   PRAGMA user_version = 1;
+  ${LEDGER_SCHEMA}
 `;
 
 type Row = Readonly<Record<string, unknown>>;
@@ -67,6 +72,8 @@ export class EmbeddedStore implements Store {
   readonly #insert: StatementSync;
   readonly #update: StatementSync;
   readonly #remove: StatementSync;
+  readonly #countOf: StatementSync;
+  readonly #ledger: Ledger;
   #onChange: OnChange = () => {};
 
   private constructor(database: DatabaseSync, log: FileHandle) {
@@ -107,6 +114,15 @@ export class EmbeddedStore implements Store {
       `UPDATE ${table} SET version = ?, attention = ?, record = ? WHERE id = ? AND version = ?`,
     );
     this.#remove = database.prepare(`DELETE FROM ${table} WHERE id = ? AND version = ?`);
+    this.#countOf = database.prepare(
+      `SELECT COUNT(*) AS count FROM ${table} WHERE json_extract(record, '$.owner') = ?`,
+    );
+    this.#ledger = new Ledger(database);
+    if (this.#ledger.isNew) {
+      const records = database.prepare(`SELECT record FROM ${table}`).iterate();
+      for (const row of records)
+        for (const sandbox of readable(row)) this.#ledger.meter(null, sandbox, steadyNow());
+    }
   }
 
   /**
@@ -169,11 +185,22 @@ export class EmbeddedStore implements Store {
     return { sandbox: stored?.sandbox ?? null, now };
   }
 
-  async write(id: string, sandbox: Sandbox | null, expected: string | null): Promise<boolean> {
+  async write(
+    id: string,
+    sandbox: Sandbox | null,
+    expected: string | null,
+    options: WriteOptions = {},
+  ): Promise<boolean> {
+    const isWritten = await this.#durably(() => this.#writeAll(id, sandbox, expected, options));
+    if (isWritten) this.#onChange(id);
+    return isWritten;
+  }
+
+  /** Resolves when what `work` has written would survive a crash of the machine, unless it returns false. */
+  async #durably(work: () => boolean): Promise<boolean> {
     try {
-      if (!this.#writeNow(id, sandbox, expected)) return false;
+      if (!work()) return false;
       await this.#sync.sync();
-      this.#onChange(id);
       return true;
     } catch (error) {
       if (!isFull(error)) throw error;
@@ -181,6 +208,37 @@ export class EmbeddedStore implements Store {
         cause: error,
       });
     }
+  }
+
+  /** Writes a record and what belongs to it, or nothing. */
+  #writeAll(
+    id: string,
+    sandbox: Sandbox | null,
+    expected: string | null,
+    { events = [], quota }: WriteOptions,
+  ): boolean {
+    const now = steadyNow();
+    this.#database.exec('BEGIN');
+    try {
+      const row = this.#read.get(id);
+      if (quota && sandbox?.owner && !row)
+        this.#ledger.admit(sandbox.owner, this.#owned(sandbox.owner), quota, now);
+      const isWritten = this.#writeNow(id, sandbox, expected);
+      if (isWritten) {
+        this.#ledger.meter((row && readRecord(String(row.record))) ?? null, sandbox, now);
+        this.#ledger.add(events, now);
+      }
+      this.#database.exec('COMMIT');
+      return isWritten;
+    } catch (error) {
+      // A full disk may have ended the transaction.
+      if (this.#database.isTransaction) this.#database.exec('ROLLBACK');
+      throw error;
+    }
+  }
+
+  #owned(owner: string): number {
+    return Number(this.#countOf.get(owner)?.count ?? 0);
   }
 
   #writeNow(id: string, sandbox: Sandbox | null, expected: string | null): boolean {
@@ -227,6 +285,32 @@ export class EmbeddedStore implements Store {
     const sandboxes = this.#due.all(now, limit, offset).flatMap(readable).map(describeDue);
     const at = this.#next.get(now)?.at;
     return { sandboxes, nextInMs: typeof at === 'number' ? at - now : Number.POSITIVE_INFINITY };
+  }
+
+  async countOf(owner: string): Promise<number> {
+    return this.#owned(owner);
+  }
+
+  async events(after: number, limit: number): Promise<readonly StoredEvent[]> {
+    return this.#ledger.events(after, limit);
+  }
+
+  /** No other gateway has the file open. */
+  async deliver(_owner: string, _ms: number, delivered: number | null): Promise<number> {
+    if (delivered !== null) await this.#durably(() => this.#ledger.setDelivered(delivered));
+    return this.#ledger.delivered();
+  }
+
+  async usage(): Promise<readonly Usage[]> {
+    return this.#ledger.usage(steadyNow());
+  }
+
+  async drained(): Promise<ReadonlySet<string>> {
+    return this.#ledger.drained();
+  }
+
+  async setDrained(host: string, isDrained: boolean): Promise<void> {
+    await this.#durably(() => this.#ledger.setDrained(host, isDrained));
   }
 
   async endless(limit: number): Promise<readonly string[]> {

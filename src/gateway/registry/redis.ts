@@ -1,10 +1,23 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { Logger } from 'pino';
+import { QuotaReached } from '../access/quotas.ts';
+import type { SandboxEvent } from '../leases/events.ts';
 import { dueAt, PHASES, type Phase, readRecord, type Sandbox } from '../leases/sandbox.ts';
+import { readUsage, type Usage } from '../leases/usage.ts';
 import { LookCache } from './look-cache.ts';
 import { type OnMessage, RedisLink, type Server } from './redis-link.ts';
-import { BARRIER, fieldsOf, KEYS, SHARED_KEY } from './redis-scripts.ts';
-import type { Due, OnChange, PageQuery, ReadRecord, RecordPage, Store, Stored } from './registry.ts';
+import { BARRIER, fieldsOf, KEYS, optionsOf, SHARED_KEY } from './redis-scripts.ts';
+import type {
+  Due,
+  OnChange,
+  PageQuery,
+  ReadRecord,
+  RecordPage,
+  Store,
+  Stored,
+  StoredEvent,
+  WriteOptions,
+} from './registry.ts';
 import { Retention } from './retention.ts';
 
 /** So many records are put into the lists at a time, so that other commands can run in between. */
@@ -101,15 +114,22 @@ export class RedisStore implements Store {
     return this.#cache.look(id);
   }
 
-  async write(id: string, sandbox: Sandbox | null, expected: string | null): Promise<boolean> {
+  async write(
+    id: string,
+    sandbox: Sandbox | null,
+    expected: string | null,
+    options: WriteOptions = {},
+  ): Promise<boolean> {
     const attention = sandbox ? dueAt(sandbox) : Number.POSITIVE_INFINITY;
     const score = Number.isFinite(attention) ? String(attention) : '+inf';
     const record = sandbox ? JSON.stringify(sandbox) : '';
     const version = randomUUID();
-    const values = [id, expected ?? '', version, score, record, ...fieldsOf(sandbox)];
+    const fields = [...fieldsOf(sandbox), ...optionsOf(sandbox, options)];
+    const values = [id, expected ?? '', version, score, record, ...fields];
     try {
       const written = await this.#link.write((client) => client.writeRecord(KEYS.record(id), values));
-      return written !== '' && (written === version || this.#link.distrust());
+      if (written === '' || written === version) return written !== '';
+      throw reachedOf(written, sandbox?.owner ?? '', options) ?? this.#link.distrust();
     } finally {
       // A change counts at once on this gateway. Even a write that failed may have changed the record.
       this.#cache.forget(id);
@@ -156,6 +176,43 @@ export class RedisStore implements Store {
     return { sandboxes, nextInMs };
   }
 
+  countOf(owner: string): Promise<number> {
+    return this.#link.run((client) => client.zCard(KEYS.ofOwner(owner)));
+  }
+
+  async events(after: number, limit: number): Promise<readonly StoredEvent[]> {
+    const found = await this.#link.run((client) =>
+      client.xRange(KEYS.events, `(0-${after}`, '+', { COUNT: limit }),
+    );
+    return (found ?? []).map(({ id, message: { at, event = '' } }) => {
+      return { number: Number(id.split('-')[1]), at: Number(at), ...(JSON.parse(event) as SandboxEvent) };
+    });
+  }
+
+  async deliver(owner: string, ms: number, delivered: number | null): Promise<number | null> {
+    const values = [owner, String(ms), String(delivered ?? '')];
+    const last = await this.#link.write((client) => client.deliverEvents(KEYS.delivery, values));
+    return last === '' ? null : Number(last);
+  }
+
+  async usage(): Promise<readonly Usage[]> {
+    const { now, found } = await this.#link.run((client) => client.readUsage(KEYS.usage, []));
+    return found.map(([key = '', figures = '']) => {
+      const [running = 0, sum = 0, at = now] = figures.split(' ').map(Number);
+      return readUsage(key, sum + running * Math.max(0, now - at));
+    });
+  }
+
+  async drained(): Promise<ReadonlySet<string>> {
+    return new Set(await this.#link.run((client) => client.sMembers(KEYS.drained)));
+  }
+
+  async setDrained(host: string, isDrained: boolean): Promise<void> {
+    await this.#link.write((client) =>
+      isDrained ? client.sAdd(KEYS.drained, host) : client.sRem(KEYS.drained, host),
+    );
+  }
+
   endless(limit: number): Promise<readonly string[]> {
     const range = { BY: 'SCORE', LIMIT: { offset: 0, count: limit } } as const;
     return this.#link.run((client) => client.zRange(KEYS.attention, '+inf', '+inf', range));
@@ -187,4 +244,11 @@ async function isDaemon(link: RedisLink, ip: string | null, port: number): Promi
 function readable(record = ''): readonly Sandbox[] {
   const sandbox = readRecord(record);
   return sandbox ? [sandbox] : [];
+}
+
+/** Returns the error for a quota that a write has reached, or null if the reply names none. */
+function reachedOf(reply: string, owner: string, { quota = {} }: WriteOptions): QuotaReached | null {
+  const [name, waitMs] = reply.split(' ');
+  if (name === 'sandboxes') return QuotaReached.sandboxes(owner, quota.sandboxes ?? 0);
+  return name === 'creates' ? QuotaReached.creates(owner, quota.creates ?? 0, Number(waitMs)) : null;
 }

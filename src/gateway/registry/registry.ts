@@ -1,7 +1,10 @@
 import { untilAborted } from '../../base/abort.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
+import type { Quota } from '../access/quotas.ts';
+import { eventsOf, type SandboxEvent } from '../leases/events.ts';
 import type { Phase, Sandbox } from '../leases/sandbox.ts';
 import { date } from '../leases/transitions.ts';
+import type { Usage } from '../leases/usage.ts';
 import { Changes, type FollowedRecord } from './changes.ts';
 
 /** A record with its version, which changes with every write. */
@@ -57,6 +60,24 @@ export interface RecordPage {
   readonly next: Position | null;
 }
 
+/** So many events are kept, of all sandboxes together. */
+export const MOST_EVENTS = 10_000;
+
+/** An event that is kept. */
+export interface StoredEvent extends SandboxEvent {
+  /** The number of the event. There is one for each event, without a gap. */
+  readonly number: number;
+  /** The time of the event, in Unix ms. */
+  readonly at: number;
+}
+
+/** A write of a record does this too, or nothing of it. */
+export interface WriteOptions {
+  readonly events?: readonly SandboxEvent[];
+  /** The new record is a creation, which counts for this quota of its owner. */
+  readonly quota?: Quota;
+}
+
 /** Is called with the id of a record that some gateway has changed, or with null if any record may have changed. */
 export type OnChange = (id: string | null) => void;
 
@@ -82,9 +103,29 @@ export interface Store extends AsyncDisposable {
   look(id: string): Promise<ReadRecord>;
   /**
    * Writes a record, or removes it if `sandbox` is null. Does so only if its version is still `expected`, which is null for a
-   * new record. Returns whether it did.
+   * new record. Returns whether it did. Throws `QuotaReached` if a quota is reached.
    */
-  write(id: string, sandbox: Sandbox | null, expected: string | null): Promise<boolean>;
+  write(
+    id: string,
+    sandbox: Sandbox | null,
+    expected: string | null,
+    options?: WriteOptions,
+  ): Promise<boolean>;
+  /** Returns the number of records of a client. */
+  countOf(owner: string): Promise<number>;
+  /** Returns at most `limit` events behind the one with the number `after`. Those that are no longer kept are left out. */
+  events(after: number, limit: number): Promise<readonly StoredEvent[]>;
+  /**
+   * Claims or renews the delivery of events for the gateway `owner`, for `ms`. Returns the number of the last event that is
+   * delivered, after this has been set to `delivered` if that is not null. Returns null if another gateway delivers. The first
+   * delivery begins with later events.
+   */
+  deliver(owner: string, ms: number, delivered: number | null): Promise<number | null>;
+  /** Returns for how long sandboxes have run, also those that are gone. */
+  usage(): Promise<readonly Usage[]>;
+  /** Returns the hosts that are drained. */
+  drained(): Promise<ReadonlySet<string>>;
+  setDrained(host: string, isDrained: boolean): Promise<void>;
   /**
    * Returns whether a port belongs, or may belong, to a daemon at the address `ip`. Daemons at host names may be at any
    * address. If `ip` is null, the address is not known, so a daemon at any address counts.
@@ -146,12 +187,21 @@ export class Registry {
     return this.#store.look(id);
   }
 
-  /** Creates or replaces a record. Calls `make` again if the record changes meanwhile. Throws what `make` throws. */
-  async put(id: string, make: (before: Sandbox | null, now: number) => Sandbox): Promise<Sandbox> {
+  /**
+   * Creates or replaces a record. Calls `make` again if the record changes meanwhile. Throws what `make` throws, and `QuotaReached`
+   * if the record is a creation that counts for `quota`.
+   */
+  async put(
+    id: string,
+    make: (before: Sandbox | null, now: number) => Sandbox,
+    quota?: Quota,
+  ): Promise<Sandbox> {
     for (;;) {
       const { stored, now } = await this.#store.read(id);
-      const sandbox = make(stored?.sandbox ?? null, now);
-      if (await this.#store.write(id, sandbox, stored?.version ?? null)) return sandbox;
+      const before = stored?.sandbox ?? null;
+      const sandbox = make(before, now);
+      const options = { events: eventsOf(before, sandbox, now), ...(quota && { quota }) };
+      if (await this.#store.write(id, sandbox, stored?.version ?? null, options)) return sandbox;
     }
   }
 
@@ -165,8 +215,33 @@ export class Registry {
       if (!stored?.sandbox) return undefined;
       const sandbox = change(stored.sandbox, now);
       if (sandbox === stored.sandbox) return sandbox;
-      if (await this.#store.write(id, sandbox, stored.version)) return sandbox;
+      const options = { events: eventsOf(stored.sandbox, sandbox, now) };
+      if (await this.#store.write(id, sandbox, stored.version, options)) return sandbox;
     }
+  }
+
+  countOf(owner: string): Promise<number> {
+    return this.#store.countOf(owner);
+  }
+
+  events(after: number, limit: number): Promise<readonly StoredEvent[]> {
+    return this.#store.events(after, limit);
+  }
+
+  deliver(owner: string, ms: number, delivered: number | null): Promise<number | null> {
+    return this.#store.deliver(owner, ms, delivered);
+  }
+
+  usage(): Promise<readonly Usage[]> {
+    return this.#store.usage();
+  }
+
+  drained(): Promise<ReadonlySet<string>> {
+    return this.#store.drained();
+  }
+
+  setDrained(host: string, isDrained: boolean): Promise<void> {
+    return this.#store.setDrained(host, isDrained);
   }
 
   /** Follows later changes of a record by any gateway, as far as they are announced. `watch` must have been called before. */
