@@ -15,16 +15,15 @@ import { Hosts } from './api/hosts.ts';
 import { Operations } from './api/operations.ts';
 import type { GatewayConfig } from './config/config.ts';
 import { Activity } from './expiry/activity.ts';
-import { EventDelivery } from './expiry/event-delivery.ts';
+import type { EventDelivery } from './expiry/event-delivery.ts';
 import { Expiration } from './expiry/expiration.ts';
 import { MachineComparison } from './expiry/machine-comparison.ts';
 import { MachineMaker } from './expiry/machine-maker.ts';
 import { Resumes } from './expiry/resumes.ts';
 import { Scheduler } from './expiry/scheduler.ts';
-import { Signer } from './hooks/signer.ts';
 import type { Sandbox } from './leases/sandbox.ts';
 import { renderGatewayMetrics } from './metrics.ts';
-import { type Opened, openExtendHook, openHooks, openListHook, openStore } from './open.ts';
+import { type Opened, openEventHook, openExtendHook, openHooks, openListHook, openStore } from './open.ts';
 import { Exchanges } from './proxy/exchanges.ts';
 import { ConnectionPools } from './proxy/pools.ts';
 import { ReverseProxy } from './proxy/proxy.ts';
@@ -91,10 +90,8 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
   const inFlight = new InFlight(config.maxClientRequests);
   const rates = { clients: new Rate(config.clientRate), sandboxes: new Rate(config.sandboxRate) };
   const [times, forwarded] = [new RequestTimes(), new Forwarded(config.trustedProxies)];
-  const { tally } = expiry.expiration;
-  const shown = { registry, comparison, delivery };
-  const metrics = () =>
-    renderGatewayMetrics({ ...shown, results: router.counts, exchanges, times, expiry: tally });
+  const shown = { registry, exchanges, times, expiry: expiry.expiration.tally, comparison, delivery };
+  const metrics = () => renderGatewayMetrics({ ...shown, results: router.counts });
   const forPlatform = { targets, previews, forwarded, drain, metrics, rate: rates.clients, inFlight };
   const app = composePlatform(common, { ...forPlatform, ...expiry });
   await app.ready();
@@ -111,12 +108,11 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
   const owned = [activity, staleConnections, exchanges, keys];
   return {
     start() {
-      scheduler.start();
-      comparison?.start();
-      delivery?.start();
+      for (const each of [scheduler, comparison, delivery]) each?.start();
     },
     async stop() {
       await drain.run(front.server, config.drain * 1000);
+      // Events of the others may come until they have stopped.
       await Promise.all([scheduler.stop(), comparison?.stop()]);
       await delivery?.stop();
       exchanges.endAll();
@@ -193,7 +189,7 @@ async function composeExpiry(common: Common): Promise<Expiry> {
   };
   const maker = new MachineMaker({
     hook: hooks.create,
-    drained: () => registry.drained(),
+    drained: () => registry.ledger.drained(),
     addresses,
     logger,
   });
@@ -209,9 +205,7 @@ async function composeExpiry(common: Common): Promise<Expiry> {
     ...{ registry, scheduler, maker, owner, maxCreates, maxWaiting, idleTimeout, canRemove },
   });
   const comparison = composeMachineComparison(config, registry, () => scheduler.wake(), logger);
-  const { eventHook: url, hookSecret } = config;
-  const signer = new Signer(hookSecret ?? []);
-  const delivery = url === null ? null : new EventDelivery({ registry, url, signer, owner, logger });
+  const delivery = openEventHook(config, registry.ledger, owner, logger);
   return { expiration, scheduler, resumes, creations, comparison, delivery };
 }
 
@@ -220,14 +214,8 @@ function composeMachineComparison(config: Limited, registry: Registry, onChange:
   if (list === null) return null;
   const { listInterval, reconcileGrace, reconcile } = config;
   const times = { intervalMs: listInterval * 1000, graceMs: reconcileGrace * 1000 };
-  return new MachineComparison({
-    registry,
-    list,
-    ...times,
-    removes: reconcile === 'remove',
-    onChange,
-    logger,
-  });
+  const removes = reconcile === 'remove';
+  return new MachineComparison({ registry, list, ...times, removes, onChange, logger });
 }
 
 function composePlatform(
@@ -255,7 +243,7 @@ function composePlatform(
     operations,
     extensions,
     hosts: new Hosts({ registry, hooks, onChange }),
-    registry,
+    ledger: registry.ledger,
     defaultTimeout,
     createOptions,
     templateFile,

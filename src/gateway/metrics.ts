@@ -85,7 +85,8 @@ async function addUsage(page: Page, registry: Registry): Promise<void> {
     labelNames: ['owner', 'template'],
     registers: [page],
   });
-  for (const { owner, template, seconds } of await registry.usage()) metric.inc({ owner, template }, seconds);
+  for (const { owner, template, seconds } of await registry.ledger.usage())
+    metric.inc({ owner, template }, seconds);
 }
 
 function addMachineComparison(page: Page, { counts, tally }: MachineComparison): void {

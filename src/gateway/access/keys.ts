@@ -119,24 +119,40 @@ function readText(path: string): string {
  * `#`. Throws `invalid_argument`.
  */
 function parseFile(path: string, text: string) {
-  const [callers, quotas] = [new Map<string, Caller>(), new Map<string, Quota>()];
-  const refuse = (message: string) => new EnvdError('invalid_argument', message);
+  const known = { callers: new Map<string, Caller>(), quotas: new Map<string, Quota>() };
   for (const [index, line] of text.split('\n').entries()) {
-    if (line.trim() === '' || line.trim().startsWith('#')) continue;
-    const [kind, ...words] = line.trim().split(/\s+/);
-    const pair = parseKey(kind, words);
-    const quota = kind === 'quota' ? parseQuota(words) : null;
-    // The message does not quote the line, because it may hold a key.
-    if (!pair && !quota) throw refuse(`line ${index + 1} of ${path} must be ${LINES}`);
-    if (pair && callers.has(pair[0])) throw refuse(`${path} has the same key twice: remove one of the lines`);
-    if (quota && quotas.has(quota[0]))
-      throw refuse(`${path} has two quotas of '${quota[0]}': remove one of the lines`);
-    if (pair) callers.set(...pair);
-    if (quota) quotas.set(...quota);
+    const [kind = '', ...words] = line.trim().split(/\s+/);
+    if (kind === '' || kind.startsWith('#')) continue;
+    const fault = addLine(known, kind, words);
+    if (fault !== null) throw refusal(`line ${index + 1} of ${path} ${fault}`);
   }
-  if (![...callers.values()].some(({ kind }) => kind === 'platform'))
-    throw refuse(`${path} has no line 'platform KEY': add one`);
-  return { callers, quotas };
+  if (![...known.callers.values()].some(({ kind }) => kind === 'platform'))
+    throw refusal(`${path} has no line 'platform KEY': add one`);
+  return known;
+}
+
+/** Returns what is wrong with a line, or null. The text does not quote the line, because it may hold a key. */
+function addLine(
+  { callers, quotas }: { callers: Map<string, Caller>; quotas: Map<string, Quota> },
+  kind: string,
+  words: readonly string[],
+): string | null {
+  if (kind === 'quota') {
+    const pair = parseQuota(words);
+    if (!pair) return `must be ${LINES}`;
+    if (quotas.has(pair[0])) return `is a second quota of '${pair[0]}': remove one of the lines`;
+    quotas.set(...pair);
+    return null;
+  }
+  const pair = parseKey(kind, words);
+  if (!pair) return `must be ${LINES}`;
+  if (callers.has(pair[0])) return 'has the same key twice: remove one of the lines';
+  callers.set(...pair);
+  return null;
+}
+
+function refusal(message: string): EnvdError {
+  return new EnvdError('invalid_argument', message);
 }
 
 const LINES =

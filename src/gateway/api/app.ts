@@ -14,13 +14,12 @@ import { QuotaReached } from '../access/quotas.ts';
 import type { Rate } from '../access/rates.ts';
 import type { MachineComparison } from '../expiry/machine-comparison.ts';
 import type { Outcome } from '../leases/sandbox.ts';
-import type { Registry } from '../registry/registry.ts';
 import { OWN_HEADERS, retryAfterOf } from '../routes/answers.ts';
 import type { Drain } from '../routes/drain.ts';
 import type { TargetReader } from '../routes/target.ts';
 import { CreateRoutes } from './create-routes.ts';
 import type { Creations } from './creations.ts';
-import { eventRoutes } from './event-routes.ts';
+import { type EventRouteParts, eventRoutes } from './event-routes.ts';
 import type { Extensions } from './extensions.ts';
 import { type Hosts, hostRoutes } from './hosts.ts';
 import type { Operations } from './operations.ts';
@@ -38,12 +37,14 @@ import {
 import { templateRoutes } from './templates.ts';
 import { type ViewParts, Views } from './views.ts';
 
-export interface PlatformParts extends ViewParts, Pick<PreviewRouteParts, 'previews' | 'forwarded'> {
+export interface PlatformParts
+  extends ViewParts,
+    Pick<EventRouteParts, 'ledger'>,
+    Pick<PreviewRouteParts, 'previews' | 'forwarded'> {
   readonly operations: Operations;
   readonly creations: Creations;
   readonly extensions: Extensions;
   readonly hosts: Hosts;
-  readonly registry: Registry;
   /** Creations that name no time to live get this one, in seconds. */
   readonly defaultTimeout: number;
   /** The create hook provides these members of a creation. */

@@ -36,6 +36,11 @@ const drainSchema = {
   properties: { drain: { type: 'boolean' }, sandboxes: { enum: ['pause', 'remove'] } },
 } as const;
 
+const hostSchema = {
+  type: 'object',
+  properties: { host: { type: 'string', maxLength: 253 } },
+} as const;
+
 /** Shows hosts, and empties those that are drained. A host is known as long as it has a sandbox, or is drained. */
 export class Hosts {
   readonly #parts: HostParts;
@@ -59,7 +64,7 @@ export class Hosts {
     if (!drain && sandboxes) throw new EnvdError('invalid_argument', 'sandboxes needs drain: true');
     if (sandboxes === 'pause' && !hooks.pause) throw missing('--hook', 'pause');
     if (sandboxes === 'remove' && !hooks.kill) throw missing('--kill-hook', 'remove');
-    await registry.setDrained(host, drain);
+    await registry.ledger.setDrained(host, drain);
     let begun = 0;
     if (drain)
       for await (const sandbox of registry.list())
@@ -93,7 +98,7 @@ export class Hosts {
 
   async #list(): Promise<readonly HostView[]> {
     const { registry } = this.#parts;
-    const drained = await registry.drained();
+    const drained = await registry.ledger.drained();
     const views = new Map([...drained].map((host) => [host, emptyView(host, true)]));
     for await (const sandbox of registry.list()) {
       const host = hostOf(sandbox);
@@ -128,7 +133,7 @@ export function hostRoutes(app: FastifyInstance, hosts: Hosts): void {
   app.get('/hosts', async () => hosts.list());
   app.patch(
     '/hosts/:host',
-    { schema: { body: drainSchema, params: { properties: { host: { maxLength: 253 } } } } },
+    { schema: { body: drainSchema, params: hostSchema } },
     async ({ params, body }: FastifyRequest<{ Params: { host: string }; Body: DrainBody }>) => {
       const begun = await hosts.drain(params.host, body);
       return { host: params.host, drain: body.drain, begun };

@@ -1,36 +1,24 @@
-import { setImmediate as turn } from 'node:timers/promises';
 import { EnvdError, HttpError, messageOf } from '../../base/errors.ts';
 import type { Addresses } from '../access/addresses.ts';
 import type { Caller } from '../access/keys.ts';
 import { measure } from '../expiry/guest.ts';
 import type { Resumes } from '../expiry/resumes.ts';
 import { withIdleTimeout } from '../leases/idle.ts';
-import {
-  hostOf,
-  isGone,
-  isReachable,
-  isResumable,
-  type Registration,
-  type Sandbox,
-} from '../leases/sandbox.ts';
+import { isGone, isReachable, isResumable, type Registration, type Sandbox } from '../leases/sandbox.ts';
 import { extend, pause, register, removeSandbox, setTimeToLive } from '../leases/transitions.ts';
-import type { Position, Registry } from '../registry/registry.ts';
+import type { Registry } from '../registry/registry.ts';
 import type { Extensions } from './extensions.ts';
 import { HealthCheck } from './health.ts';
+import { type Listed, Listing } from './listing.ts';
 import type { ListPage } from './lists.ts';
-import { assertMetadataFits, assertRemovableBy, isOpenTo, metadataBytesOf, unknown } from './rules.ts';
+import { assertMetadataFits, assertRemovableBy, assertTakesNew, isOpenTo, unknown } from './rules.ts';
 import { Shared } from './shared.ts';
-import { Turns } from './turns.ts';
 import { metricOf, type SandboxMetric } from './views.ts';
 
 /** A response waits at most this time for the thaw of a guest whose deadline was moved during the freeze, in ms. */
 const THAW_WAIT_MS = 10_000;
 /** A freeze, a collapse and a thaw, each with its own limit, end within this time, in ms. */
 const FREEZE_WAIT_MS = 30_000;
-/** A list reads this many records before it yields to other requests. */
-const READ_AT_A_TIME = 100;
-/** A page with more than one sandbox has at most this much metadata, in bytes of JSON. */
-const PAGE_BYTES = 1024 ** 2;
 
 export interface OperationParts {
   readonly registry: Registry;
@@ -49,16 +37,10 @@ export interface OperationParts {
   readonly onRemoved: (id: string) => void;
 }
 
-/** A page of a list. `next` is the last sandbox of this page; it is null on the last page. */
-export interface Listed {
-  readonly sandboxes: readonly Sandbox[];
-  readonly next: Position | null;
-}
-
 /** The platform operations. Each throws `not_found` for an id that has no record, or whose record the caller may not see. */
 export class Operations {
   readonly #parts: OperationParts;
-  readonly #lists = new Turns();
+  readonly #listing: Listing;
   /** The keys are ids and incarnations of sandboxes. */
   readonly #measures = new Shared<SandboxMetric>();
 
@@ -66,6 +48,7 @@ export class Operations {
 
   constructor(parts: OperationParts) {
     this.#parts = parts;
+    this.#listing = new Listing(parts.registry);
     this.#health = new HealthCheck(() => parts.registry.check());
   }
 
@@ -81,14 +64,9 @@ export class Operations {
       { ...wanted, ...this.#parts.addresses.admit(wanted.address) },
       this.#parts.idleTimeout,
     );
-    const host = hostOf(registration);
-    const isDrained = (await this.#parts.registry.drained()).has(host);
+    const drained = await this.#parts.registry.ledger.drained();
     const make = (before: Sandbox | null, now: number) => {
-      if (isDrained && (before === null || hostOf(before) !== host))
-        throw new EnvdError(
-          'conflict',
-          `host '${host}' is being drained: register the sandbox at another one`,
-        );
+      assertTakesNew(before, registration, drained);
       return register(before, registration, seconds, now);
     };
     const sandbox = await this.#parts.registry.put(id, make);
@@ -96,35 +74,9 @@ export class Operations {
     return sandbox;
   }
 
-  /**
-   * Returns a page of the sandboxes that the caller may see. Throws an error with the status 429 when too many lists of a
-   * client wait.
-   */
+  /** Returns a page of the sandboxes that the caller may see. Throws what `Listing.page` throws. */
   list(caller: Caller | null, page: ListPage): Promise<Listed> {
-    const list = () => this.#list(caller, page);
-    return caller?.kind === 'client' ? this.#lists.take(caller.name, list) : list();
-  }
-
-  async #list(caller: Caller | null, page: ListPage): Promise<Listed> {
-    const { order, limit, startedFrom, matches } = page;
-    const owner = caller?.kind === 'client' ? caller.name : null;
-    const found: Sandbox[] = [];
-    let bytes = 0;
-    let after = page.after ?? (order === 'asc' ? { startedAt: startedFrom, id: '' } : null);
-    for (let size = Math.min(limit + 1, READ_AT_A_TIME); ; size = READ_AT_A_TIME) {
-      const part = await this.#parts.registry.page({ order, after, limit: size, owner });
-      const recent = part.sandboxes.filter(({ startedAt }) => startedAt >= startedFrom);
-      for (const sandbox of recent.filter((each) => isOpenTo(caller, each) && matches(each))) {
-        bytes += metadataBytesOf(sandbox);
-        const last = found.at(-1);
-        if (last && (found.length === limit || bytes > PAGE_BYTES)) return { sandboxes: found, next: last };
-        found.push(sandbox);
-      }
-      if (!part.next || (order === 'desc' && part.next.startedAt < startedFrom))
-        return { sandboxes: found, next: null };
-      after = part.next;
-      await turn();
-    }
+    return this.#listing.page(caller, page);
   }
 
   /** Returns the record of a sandbox. */

@@ -3,7 +3,7 @@ import type { Logger } from 'pino';
 import { messageOf } from '../../base/errors.ts';
 import type { Signer } from '../hooks/signer.ts';
 import { eventView } from '../registry/event-view.ts';
-import type { Registry, StoredEvent } from '../registry/registry.ts';
+import type { Ledger, StoredEvent } from '../registry/ledger.ts';
 
 /** So many events are sent at a time. */
 const BATCH = 16;
@@ -20,7 +20,7 @@ const LEASE_MS = 60_000;
 const GIVE_UP_MS = 3_600_000;
 
 export interface EventDeliveryParts {
-  readonly registry: Pick<Registry, 'events' | 'deliver'>;
+  readonly ledger: Pick<Ledger, 'events' | 'deliver'>;
   readonly url: string;
   readonly signer: Signer;
   /** Identifies this run of this gateway. */
@@ -67,25 +67,25 @@ export class EventDelivery {
 
   /** Delivers a batch. Returns false if there was none for this gateway. */
   async #deliver(): Promise<boolean> {
-    const { registry, owner } = this.#parts;
-    const delivered = await registry.deliver(owner, LEASE_MS, null);
+    const { ledger, owner } = this.#parts;
+    const delivered = await ledger.deliver(owner, LEASE_MS, null);
     if (delivered === null) return false;
     try {
-      const events = await registry.events(delivered, BATCH);
+      const events = await ledger.events(delivered, BATCH);
       const [first, last] = [events[0], events.at(-1)];
       if (!first || !last) return false;
       this.#drop(first.number - delivered - 1, 'so many have come since that they are no longer kept');
       if (!(await this.#send(events))) return false;
-      return (await registry.deliver(owner, LEASE_MS, last.number)) !== null;
+      return (await ledger.deliver(owner, LEASE_MS, last.number)) !== null;
     } finally {
       // The end of the lease.
-      if (this.#stop.signal.aborted) await registry.deliver(owner, 0, null);
+      if (this.#stop.signal.aborted) await ledger.deliver(owner, 0, null);
     }
   }
 
   /** Tries until each event is delivered or dropped. Returns false if this gateway must deliver no more. */
   async #send(events: readonly StoredEvent[]): Promise<boolean> {
-    const { registry, owner } = this.#parts;
+    const { ledger, owner } = this.#parts;
     let left = events;
     for (let waitMs = FIRST_RETRY_MS; ; waitMs = Math.min(2 * waitMs, LONGEST_RETRY_MS)) {
       const isSent = await Promise.all(left.map((event) => this.#post(event)));
@@ -95,7 +95,7 @@ export class EventDelivery {
       this.#drop(failed.length - left.length, 'the server has not accepted them for an hour');
       if (left.length === 0) return true;
       await this.#wait(waitMs);
-      if (this.#stop.signal.aborted || (await registry.deliver(owner, LEASE_MS, null)) === null) return false;
+      if (this.#stop.signal.aborted || (await ledger.deliver(owner, LEASE_MS, null)) === null) return false;
     }
   }
 

@@ -191,7 +191,11 @@ export class Expiration {
     const hook = hooks[event];
     try {
       if (!hook) throw missingHook(event);
-      const request = hookRequest(event, sandbox, event === 'resume' ? await registry.drained() : null);
+      const request = hookRequest(
+        event,
+        sandbox,
+        event === 'resume' ? await registry.ledger.drained() : null,
+      );
       const onLate = () => this.#parts.logger.warn({ sandboxID: sandbox.id, event }, LATE_HOOK);
       await this.tally.hooks.measure(() => hook.run(request, signal, onLate));
     } catch (error) {

@@ -3,7 +3,9 @@ import { type Quota, QuotaReached, takeCreate } from '../access/quotas.ts';
 import type { SandboxEvent } from '../leases/events.ts';
 import type { Sandbox } from '../leases/sandbox.ts';
 import { commonUsageKeyOf, MOST_USAGES, readUsage, type Usage, usageKeyOf } from '../leases/usage.ts';
-import { MOST_EVENTS, type StoredEvent } from './registry.ts';
+import type { DiskSync } from './disk-sync.ts';
+import { type Ledger, MOST_EVENTS, type StoredEvent } from './ledger.ts';
+import { steadyNow } from './steady-now.ts';
 
 export const LEDGER_SCHEMA = `
   CREATE TABLE IF NOT EXISTS events (
@@ -20,17 +22,19 @@ export const LEDGER_SCHEMA = `
  * What the embedded registry keeps beside the records: events, the time for which sandboxes have run, creations, and hosts that are
  * drained.
  */
-export class Ledger {
+export class EmbeddedLedger implements Ledger {
   /** True if nothing has been counted yet. */
   readonly isNew: boolean;
   readonly #database: DatabaseSync;
+  readonly #sync: DiskSync;
   readonly #add: StatementSync;
   readonly #trim: StatementSync;
   readonly #usageOf: StatementSync;
   readonly #setUsage: StatementSync;
 
-  constructor(database: DatabaseSync) {
+  constructor(database: DatabaseSync, sync: DiskSync) {
     this.#database = database;
+    this.#sync = sync;
     this.#add = database.prepare('INSERT INTO events (at, event) VALUES (?, ?)');
     this.#trim = database.prepare('DELETE FROM events WHERE number <= ?');
     this.#usageOf = database.prepare('SELECT running, sum, at FROM usage WHERE key = ?');
@@ -40,9 +44,19 @@ export class Ledger {
     this.isNew = this.#countUsages() === 0;
   }
 
-  /** Counts a creation. Throws `QuotaReached`. @param owned the sandboxes that the owner has */
-  admit(owner: string, owned: number, { sandboxes, creates }: Quota, now: number): void {
-    if (sandboxes !== undefined && owned >= sandboxes) throw QuotaReached.sandboxes(owner, sandboxes);
+  async countOf(owner: string): Promise<number> {
+    return this.#countOf(owner);
+  }
+
+  #countOf(owner: string): number {
+    const count = `SELECT COUNT(*) AS count FROM sandboxes WHERE json_extract(record, '$.owner') = ?`;
+    return Number(this.#database.prepare(count).get(owner)?.count ?? 0);
+  }
+
+  /** Counts a creation. Throws `QuotaReached`. */
+  admit(owner: string, { sandboxes, creates }: Quota, now: number): void {
+    if (sandboxes !== undefined && this.#countOf(owner) >= sandboxes)
+      throw QuotaReached.sandboxes(owner, sandboxes);
     if (creates === undefined) return;
     const row = this.#database.prepare('SELECT emptyAt FROM creates WHERE owner = ?').get(owner);
     const taken = takeCreate(Number(row?.emptyAt ?? 0), creates, now);
@@ -59,7 +73,7 @@ export class Ledger {
     }
   }
 
-  events(after: number, limit: number): readonly StoredEvent[] {
+  async events(after: number, limit: number): Promise<readonly StoredEvent[]> {
     return this.#database
       .prepare('SELECT number, at, event FROM events WHERE number > ? ORDER BY number LIMIT ?')
       .all(after, limit)
@@ -68,16 +82,22 @@ export class Ledger {
       });
   }
 
+  /** No other gateway has the file open. */
+  async deliver(_owner: string, _ms: number, delivered: number | null): Promise<number> {
+    if (delivered !== null) await this.#sync.durably(() => this.#setDelivered(delivered));
+    return this.#delivered();
+  }
+
   /** Returns the number of the last event that is delivered. The first call makes it the last event. */
-  delivered(): number {
+  #delivered(): number {
     const row = this.#database.prepare(`SELECT value FROM gateway WHERE name = 'delivered'`).get();
     if (row) return Number(row.value);
     const last = this.#database.prepare('SELECT max(number) AS number FROM events').get();
-    this.setDelivered(Number(last?.number ?? 0));
+    this.#setDelivered(Number(last?.number ?? 0));
     return Number(last?.number ?? 0);
   }
 
-  setDelivered(number: number): boolean {
+  #setDelivered(number: number): boolean {
     const set = `INSERT OR REPLACE INTO gateway (name, value) VALUES ('delivered', ?)`;
     return this.#database.prepare(set).run(String(number)).changes > 0;
   }
@@ -112,14 +132,15 @@ export class Ledger {
     return Number(this.#database.prepare('SELECT COUNT(*) AS count FROM usage').get()?.count ?? 0);
   }
 
-  usage(now: number): readonly Usage[] {
+  async usage(): Promise<readonly Usage[]> {
+    const now = steadyNow();
     const rows = this.#database.prepare('SELECT key, running, sum, at FROM usage').all();
     return rows.map(({ key, running, sum, at }) =>
       readUsage(String(key), Number(sum) + Number(running) * Math.max(0, now - Number(at))),
     );
   }
 
-  drained(): ReadonlySet<string> {
+  async drained(): Promise<ReadonlySet<string>> {
     return new Set(
       this.#database
         .prepare('SELECT host FROM drained')
@@ -128,10 +149,10 @@ export class Ledger {
     );
   }
 
-  setDrained(host: string, isDrained: boolean): boolean {
+  async setDrained(host: string, isDrained: boolean): Promise<void> {
     const change = isDrained
       ? 'INSERT OR IGNORE INTO drained (host) VALUES (?)'
       : 'DELETE FROM drained WHERE host = ?';
-    return this.#database.prepare(change).run(host).changes > 0;
+    await this.#sync.durably(() => this.#database.prepare(change).run(host).changes > 0);
   }
 }

@@ -1,23 +1,14 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { type FileHandle, open } from 'node:fs/promises';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
-import { EnvdError, isSystemError, messageOf } from '../../base/errors.ts';
-import {
-  countedFailures,
-  dueAt,
-  hostOf,
-  PHASES,
-  type Phase,
-  readRecord,
-  type Sandbox,
-} from '../leases/sandbox.ts';
-import type { Usage } from '../leases/usage.ts';
-import { LEDGER_SCHEMA, Ledger } from './embedded-ledger.ts';
-import { GroupSync } from './group-sync.ts';
+import { EnvdError, messageOf } from '../../base/errors.ts';
+import { dueAt, PHASES, type Phase, readRecord, type Sandbox } from '../leases/sandbox.ts';
+import { DiskSync } from './disk-sync.ts';
+import { type Due, dueSandboxOf } from './due.ts';
+import { EmbeddedLedger, LEDGER_SCHEMA } from './embedded-ledger.ts';
+import type { WriteOptions } from './ledger.ts';
 import { restrictFiles } from './private-files.ts';
 import type {
-  Due,
-  DueSandbox,
   OnChange,
   Order,
   PageQuery,
@@ -26,9 +17,8 @@ import type {
   RecordPage,
   Store,
   Stored,
-  StoredEvent,
-  WriteOptions,
 } from './registry.ts';
+import { steadyNow } from './steady-now.ts';
 
 const SCHEMA = `
   CREATE TABLE IF NOT EXISTS sandboxes (
@@ -48,8 +38,6 @@ const SCHEMA = `
 
 type Row = Readonly<Record<string, unknown>>;
 
-/** SQLite returns this code when the disk is full (sqlite.org/rescode.html). */
-const SQLITE_FULL = 13;
 const BEFORE_ALL: Position = { startedAt: -1, id: '' };
 const BEHIND_ALL: Position = { startedAt: Number.MAX_SAFE_INTEGER, id: '' };
 /**
@@ -58,9 +46,10 @@ const BEHIND_ALL: Position = { startedAt: Number.MAX_SAFE_INTEGER, id: '' };
  */
 export class EmbeddedStore implements Store {
   readonly exclusive = true;
+  readonly ledger: EmbeddedLedger;
   readonly #database: DatabaseSync;
   readonly #log: FileHandle;
-  readonly #sync: GroupSync;
+  readonly #sync: DiskSync;
   readonly #read: StatementSync;
   readonly #pages: Readonly<Record<Order, StatementSync>>;
   readonly #pagesOfOwner: Readonly<Record<Order, StatementSync>>;
@@ -72,15 +61,13 @@ export class EmbeddedStore implements Store {
   readonly #insert: StatementSync;
   readonly #update: StatementSync;
   readonly #remove: StatementSync;
-  readonly #countOf: StatementSync;
-  readonly #ledger: Ledger;
   #onChange: OnChange = () => {};
 
   private constructor(database: DatabaseSync, log: FileHandle) {
     this.#database = database;
     this.#log = log;
     // datasync() runs in the thread pool, so it does not block the event loop.
-    this.#sync = new GroupSync(() => log.datasync());
+    this.#sync = new DiskSync(() => log.datasync());
     const table = 'sandboxes';
     this.#read = database.prepare(`SELECT version, record FROM ${table} WHERE id = ?`);
     this.#daemon = database.prepare(
@@ -114,15 +101,10 @@ export class EmbeddedStore implements Store {
       `UPDATE ${table} SET version = ?, attention = ?, record = ? WHERE id = ? AND version = ?`,
     );
     this.#remove = database.prepare(`DELETE FROM ${table} WHERE id = ? AND version = ?`);
-    this.#countOf = database.prepare(
-      `SELECT COUNT(*) AS count FROM ${table} WHERE json_extract(record, '$.owner') = ?`,
-    );
-    this.#ledger = new Ledger(database);
-    if (this.#ledger.isNew) {
-      const records = database.prepare(`SELECT record FROM ${table}`).iterate();
-      for (const row of records)
-        for (const sandbox of readable(row)) this.#ledger.meter(null, sandbox, steadyNow());
-    }
+    this.ledger = new EmbeddedLedger(database, this.#sync);
+    if (!this.ledger.isNew) return;
+    for (const row of database.prepare(`SELECT record FROM ${table}`).iterate())
+      for (const sandbox of readable(row)) this.ledger.meter(null, sandbox, steadyNow());
   }
 
   /**
@@ -191,23 +173,9 @@ export class EmbeddedStore implements Store {
     expected: string | null,
     options: WriteOptions = {},
   ): Promise<boolean> {
-    const isWritten = await this.#durably(() => this.#writeAll(id, sandbox, expected, options));
+    const isWritten = await this.#sync.durably(() => this.#writeAll(id, sandbox, expected, options));
     if (isWritten) this.#onChange(id);
     return isWritten;
-  }
-
-  /** Resolves when what `work` has written would survive a crash of the machine, unless it returns false. */
-  async #durably(work: () => boolean): Promise<boolean> {
-    try {
-      if (!work()) return false;
-      await this.#sync.sync();
-      return true;
-    } catch (error) {
-      if (!isFull(error)) throw error;
-      throw new EnvdError('no_space', 'the registry cannot be written: its disk is full, free some space', {
-        cause: error,
-      });
-    }
   }
 
   /** Writes a record and what belongs to it, or nothing. */
@@ -221,12 +189,11 @@ export class EmbeddedStore implements Store {
     this.#database.exec('BEGIN');
     try {
       const row = this.#read.get(id);
-      if (quota && sandbox?.owner && !row)
-        this.#ledger.admit(sandbox.owner, this.#owned(sandbox.owner), quota, now);
+      if (quota && sandbox?.owner && !row) this.ledger.admit(sandbox.owner, quota, now);
       const isWritten = this.#writeNow(id, sandbox, expected);
       if (isWritten) {
-        this.#ledger.meter((row && readRecord(String(row.record))) ?? null, sandbox, now);
-        this.#ledger.add(events, now);
+        this.ledger.meter(row ? readRecord(String(row.record)) : null, sandbox, now);
+        this.ledger.add(events, now);
       }
       this.#database.exec('COMMIT');
       return isWritten;
@@ -235,10 +202,6 @@ export class EmbeddedStore implements Store {
       if (this.#database.isTransaction) this.#database.exec('ROLLBACK');
       throw error;
     }
-  }
-
-  #owned(owner: string): number {
-    return Number(this.#countOf.get(owner)?.count ?? 0);
   }
 
   #writeNow(id: string, sandbox: Sandbox | null, expected: string | null): boolean {
@@ -282,35 +245,9 @@ export class EmbeddedStore implements Store {
 
   async due(limit: number, offset: number): Promise<Due> {
     const now = steadyNow();
-    const sandboxes = this.#due.all(now, limit, offset).flatMap(readable).map(describeDue);
+    const sandboxes = this.#due.all(now, limit, offset).flatMap(readable).map(dueSandboxOf);
     const at = this.#next.get(now)?.at;
     return { sandboxes, nextInMs: typeof at === 'number' ? at - now : Number.POSITIVE_INFINITY };
-  }
-
-  async countOf(owner: string): Promise<number> {
-    return this.#owned(owner);
-  }
-
-  async events(after: number, limit: number): Promise<readonly StoredEvent[]> {
-    return this.#ledger.events(after, limit);
-  }
-
-  /** No other gateway has the file open. */
-  async deliver(_owner: string, _ms: number, delivered: number | null): Promise<number> {
-    if (delivered !== null) await this.#durably(() => this.#ledger.setDelivered(delivered));
-    return this.#ledger.delivered();
-  }
-
-  async usage(): Promise<readonly Usage[]> {
-    return this.#ledger.usage(steadyNow());
-  }
-
-  async drained(): Promise<ReadonlySet<string>> {
-    return this.#ledger.drained();
-  }
-
-  async setDrained(host: string, isDrained: boolean): Promise<void> {
-    await this.#durably(() => this.#ledger.setDrained(host, isDrained));
   }
 
   async endless(limit: number): Promise<readonly string[]> {
@@ -321,28 +258,6 @@ export class EmbeddedStore implements Store {
     await this.#log.close();
     this.#database.close();
   }
-}
-
-/**
- * Returns a wall-clock time (Unix ms) that does not jump while the gateway runs, because a jump could expire every sandbox at
- * once.
- */
-function steadyNow(): number {
-  return Math.floor(performance.timeOrigin + performance.now());
-}
-
-function isFull(error: unknown): boolean {
-  const code = error instanceof Error && 'errcode' in error ? Number(error.errcode) & 0xff : 0;
-  return code === SQLITE_FULL || isSystemError(error, 'ENOSPC', 'EDQUOT');
-}
-
-function describeDue(sandbox: Sandbox): DueSandbox {
-  return {
-    id: sandbox.id,
-    host: hostOf(sandbox),
-    owner: sandbox.owner ?? null,
-    failures: countedFailures(sandbox),
-  };
 }
 
 function readable(row: Row): readonly Sandbox[] {

@@ -1,23 +1,14 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { Logger } from 'pino';
 import { QuotaReached } from '../access/quotas.ts';
-import type { SandboxEvent } from '../leases/events.ts';
 import { dueAt, PHASES, type Phase, readRecord, type Sandbox } from '../leases/sandbox.ts';
-import { readUsage, type Usage } from '../leases/usage.ts';
+import type { Due } from './due.ts';
+import type { Ledger, WriteOptions } from './ledger.ts';
 import { LookCache } from './look-cache.ts';
+import { RedisLedger } from './redis-ledger.ts';
 import { type OnMessage, RedisLink, type Server } from './redis-link.ts';
 import { BARRIER, fieldsOf, KEYS, optionsOf, SHARED_KEY } from './redis-scripts.ts';
-import type {
-  Due,
-  OnChange,
-  PageQuery,
-  ReadRecord,
-  RecordPage,
-  Store,
-  Stored,
-  StoredEvent,
-  WriteOptions,
-} from './registry.ts';
+import type { OnChange, PageQuery, ReadRecord, RecordPage, Store, Stored } from './registry.ts';
 import { Retention } from './retention.ts';
 
 /** So many records are put into the lists at a time, so that other commands can run in between. */
@@ -27,6 +18,7 @@ const DAEMON_TOLD = /^daemon:(\d+)$/;
 /** Keeps records in a Redis server that several gateways share. Each write is one script, which Redis runs atomically. */
 export class RedisStore implements Store {
   readonly exclusive = false;
+  readonly ledger: Ledger;
   readonly #link: RedisLink;
   readonly #cache: LookCache;
   readonly #retention: Retention;
@@ -34,6 +26,7 @@ export class RedisStore implements Store {
 
   private constructor(link: RedisLink, cache: LookCache, retention: Retention) {
     this.#link = link;
+    this.ledger = new RedisLedger(link);
     this.#retention = retention;
     this.#cache = cache;
   }
@@ -174,43 +167,6 @@ export class RedisStore implements Store {
       return { id, host, owner: owner || null, failures: Number(failures) };
     });
     return { sandboxes, nextInMs };
-  }
-
-  countOf(owner: string): Promise<number> {
-    return this.#link.run((client) => client.zCard(KEYS.ofOwner(owner)));
-  }
-
-  async events(after: number, limit: number): Promise<readonly StoredEvent[]> {
-    const found = await this.#link.run((client) =>
-      client.xRange(KEYS.events, `(0-${after}`, '+', { COUNT: limit }),
-    );
-    return (found ?? []).map(({ id, message: { at, event = '' } }) => {
-      return { number: Number(id.split('-')[1]), at: Number(at), ...(JSON.parse(event) as SandboxEvent) };
-    });
-  }
-
-  async deliver(owner: string, ms: number, delivered: number | null): Promise<number | null> {
-    const values = [owner, String(ms), String(delivered ?? '')];
-    const last = await this.#link.write((client) => client.deliverEvents(KEYS.delivery, values));
-    return last === '' ? null : Number(last);
-  }
-
-  async usage(): Promise<readonly Usage[]> {
-    const { now, found } = await this.#link.run((client) => client.readUsage(KEYS.usage, []));
-    return found.map(([key = '', figures = '']) => {
-      const [running = 0, sum = 0, at = now] = figures.split(' ').map(Number);
-      return readUsage(key, sum + running * Math.max(0, now - at));
-    });
-  }
-
-  async drained(): Promise<ReadonlySet<string>> {
-    return new Set(await this.#link.run((client) => client.sMembers(KEYS.drained)));
-  }
-
-  async setDrained(host: string, isDrained: boolean): Promise<void> {
-    await this.#link.write((client) =>
-      isDrained ? client.sAdd(KEYS.drained, host) : client.sRem(KEYS.drained, host),
-    );
   }
 
   endless(limit: number): Promise<readonly string[]> {

@@ -1,34 +1,18 @@
 import { untilAborted } from '../../base/abort.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
 import type { Quota } from '../access/quotas.ts';
-import { eventsOf, type SandboxEvent } from '../leases/events.ts';
+import { eventsOf } from '../leases/events.ts';
 import type { Phase, Sandbox } from '../leases/sandbox.ts';
 import { date } from '../leases/transitions.ts';
-import type { Usage } from '../leases/usage.ts';
 import { Changes, type FollowedRecord } from './changes.ts';
+import type { Due } from './due.ts';
+import type { Ledger, WriteOptions } from './ledger.ts';
 
 /** A record with its version, which changes with every write. */
 export interface Stored {
   /** It is null if the record is malformed. */
   readonly sandbox: Sandbox | null;
   readonly version: string;
-}
-
-/** A sandbox that some gateway has to act on. */
-export interface DueSandbox {
-  readonly id: string;
-  readonly host: string;
-  readonly owner: string | null;
-  readonly failures: number;
-}
-
-/** The sandboxes that some gateway has to act on. */
-export interface Due {
-  readonly sandboxes: readonly DueSandbox[];
-  /**
-   * The time until the next one is due, in ms. It is 0 or less if more are due already, and infinity if there are no others.
-   */
-  readonly nextInMs: number;
 }
 
 export type Order = 'asc' | 'desc';
@@ -60,24 +44,6 @@ export interface RecordPage {
   readonly next: Position | null;
 }
 
-/** So many events are kept, of all sandboxes together. */
-export const MOST_EVENTS = 10_000;
-
-/** An event that is kept. */
-export interface StoredEvent extends SandboxEvent {
-  /** The number of the event. There is one for each event, without a gap. */
-  readonly number: number;
-  /** The time of the event, in Unix ms. */
-  readonly at: number;
-}
-
-/** A write of a record does this too, or nothing of it. */
-export interface WriteOptions {
-  readonly events?: readonly SandboxEvent[];
-  /** The new record is a creation, which counts for this quota of its owner. */
-  readonly quota?: Quota;
-}
-
 /** Is called with the id of a record that some gateway has changed, or with null if any record may have changed. */
 export type OnChange = (id: string | null) => void;
 
@@ -89,6 +55,7 @@ export type OnChange = (id: string | null) => void;
 export interface Store extends AsyncDisposable {
   /** True if no other gateway can open the store at the same time. */
   readonly exclusive: boolean;
+  readonly ledger: Ledger;
   /** Throws if records cannot be read or written now, or if records are lost or may be. */
   check(): Promise<void>;
   /** Throws `unavailable` if records were lost or may be, as far as that is known. */
@@ -111,21 +78,6 @@ export interface Store extends AsyncDisposable {
     expected: string | null,
     options?: WriteOptions,
   ): Promise<boolean>;
-  /** Returns the number of records of a client. */
-  countOf(owner: string): Promise<number>;
-  /** Returns at most `limit` events behind the one with the number `after`. Those that are no longer kept are left out. */
-  events(after: number, limit: number): Promise<readonly StoredEvent[]>;
-  /**
-   * Claims or renews the delivery of events for the gateway `owner`, for `ms`. Returns the number of the last event that is
-   * delivered, after this has been set to `delivered` if that is not null. Returns null if another gateway delivers. The first
-   * delivery begins with later events.
-   */
-  deliver(owner: string, ms: number, delivered: number | null): Promise<number | null>;
-  /** Returns for how long sandboxes have run, also those that are gone. */
-  usage(): Promise<readonly Usage[]>;
-  /** Returns the hosts that are drained. */
-  drained(): Promise<ReadonlySet<string>>;
-  setDrained(host: string, isDrained: boolean): Promise<void>;
   /**
    * Returns whether a port belongs, or may belong, to a daemon at the address `ip`. Daemons at host names may be at any
    * address. If `ip` is null, the address is not known, so a daemon at any address counts.
@@ -164,6 +116,10 @@ export class Registry {
   constructor(store: Store, onMalformed: (id: string) => void = () => {}) {
     this.#store = store;
     this.#onMalformed = onMalformed;
+  }
+
+  get ledger(): Ledger {
+    return this.#store.ledger;
   }
 
   /** Throws if records cannot be read or written now. */
@@ -218,30 +174,6 @@ export class Registry {
       const options = { events: eventsOf(stored.sandbox, sandbox, now) };
       if (await this.#store.write(id, sandbox, stored.version, options)) return sandbox;
     }
-  }
-
-  countOf(owner: string): Promise<number> {
-    return this.#store.countOf(owner);
-  }
-
-  events(after: number, limit: number): Promise<readonly StoredEvent[]> {
-    return this.#store.events(after, limit);
-  }
-
-  deliver(owner: string, ms: number, delivered: number | null): Promise<number | null> {
-    return this.#store.deliver(owner, ms, delivered);
-  }
-
-  usage(): Promise<readonly Usage[]> {
-    return this.#store.usage();
-  }
-
-  drained(): Promise<ReadonlySet<string>> {
-    return this.#store.drained();
-  }
-
-  setDrained(host: string, isDrained: boolean): Promise<void> {
-    return this.#store.setDrained(host, isDrained);
   }
 
   /** Follows later changes of a record by any gateway, as far as they are announced. `watch` must have been called before. */
