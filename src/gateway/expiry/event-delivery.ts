@@ -1,21 +1,26 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import { messageOf } from '../../base/errors.ts';
+import { monotonicMs } from '../../base/monotonic.ts';
 import type { Signer } from '../hooks/signer.ts';
 import { eventView } from '../registry/event-view.ts';
 import type { Ledger, StoredEvent } from '../registry/ledger.ts';
 
 /** So many events are sent at a time. */
 const BATCH = 16;
+/** So many events are kept in memory. Later ones wait in the registry, so a server that refuses one does not hold up others. */
+const MOST_PENDING = 256;
 /** The server must answer within this time, in ms. */
 const POST_MS = 10_000;
 /** The registry is asked for new events at this interval, in ms. */
 const POLL_MS = 500;
+/** A gateway asks at this interval, in ms, whether the one that delivers has stopped. */
+const TAKE_OVER_MS = 2000;
 /** The times between two attempts have these bounds, in ms. */
 const FIRST_RETRY_MS = 1000;
-const LONGEST_RETRY_MS = 20_000;
-/** A gateway that has died delivers no longer after this time, in ms. It is longer than an attempt and a wait take. */
-const LEASE_MS = 60_000;
+const LONGEST_RETRY_MS = 30_000;
+/** After this time without a renewal, another gateway delivers, in ms. It is longer than an attempt takes. */
+const LEASE_MS = 30_000;
 /** An event that is older than this is not tried again, in ms. */
 const GIVE_UP_MS = 3_600_000;
 
@@ -28,16 +33,38 @@ export interface EventDeliveryParts {
   readonly logger: Logger;
 }
 
+/** An event that was not delivered yet. */
+interface Pending {
+  readonly event: StoredEvent;
+  /** It is tried again at this time, by `monotonicMs()`. */
+  dueAt: number;
+  waitMs: number;
+}
+
+/** This gateway delivers, up to its place in the events of the registry. */
+interface Place {
+  /** The number of the last event that was read. */
+  read: number;
+  /** Up to this number, all events are recorded as delivered or dropped. */
+  recorded: number;
+  /** The claim was renewed at this time, by `monotonicMs()`. */
+  renewedAt: number;
+}
+
 /**
  * Sends the events of the registry to a server, about in their order. One gateway of a registry does so at a time. The next one goes
  * on behind the last event that is recorded as delivered, so an event may come twice, with the same id. A server that does not
  * answer holds up nothing else: the registry keeps the events, and drops the oldest.
  */
 export class EventDelivery {
-  /** `delivered`, `failed` attempts, and events that were `dropped` before they were delivered. */
+  /** `delivered` events, `failed` attempts, and events that were `dropped` before they were delivered. */
   readonly tally = { delivered: 0, failed: 0, dropped: 0 };
   readonly #parts: EventDeliveryParts;
   readonly #stop = new AbortController();
+  /** The keys are the numbers of the events, in their order. */
+  readonly #pending = new Map<number, Pending>();
+  /** It is null while another gateway delivers. */
+  #place: Place | null = null;
   #loop: Promise<void> = Promise.resolve();
 
   constructor(parts: EventDeliveryParts) {
@@ -55,48 +82,74 @@ export class EventDelivery {
   }
 
   async #run(): Promise<void> {
-    const { logger } = this.#parts;
-    while (!this.#stop.signal.aborted) {
-      const isMore = await this.#deliver().catch((error: unknown) => {
-        logger.warn({ reason: messageOf(error) }, 'the events could not be read or recorded');
-        return false;
-      });
-      if (!isMore) await this.#wait(POLL_MS);
+    const { signal } = this.#stop;
+    const tell = (error: unknown) => {
+      this.#parts.logger.warn({ reason: messageOf(error) }, 'the events could not be read or recorded');
+      return POLL_MS;
+    };
+    while (!signal.aborted) {
+      const waitMs = await this.#deliver().catch(tell);
+      if (waitMs > 0) await delay(waitMs, undefined, { signal }).catch(() => {});
     }
+    // This ends the claim.
+    if (this.#place) await this.#claim(0).catch(tell);
   }
 
-  /** Delivers a batch. Returns false if there was none for this gateway. */
-  async #deliver(): Promise<boolean> {
-    const { ledger, owner } = this.#parts;
-    const delivered = await ledger.deliver(owner, LEASE_MS, null);
-    if (delivered === null) return false;
-    try {
-      const events = await ledger.events(delivered, BATCH);
-      const [first, last] = [events[0], events.at(-1)];
-      if (!first || !last) return false;
-      this.#drop(first.number - delivered - 1, 'so many have come since that they are no longer kept');
-      if (!(await this.#send(events))) return false;
-      return (await ledger.deliver(owner, LEASE_MS, last.number)) !== null;
-    } finally {
-      // The end of the lease.
-      if (this.#stop.signal.aborted) await ledger.deliver(owner, 0, null);
-    }
+  /** Delivers what is due. Returns the time until there may be more, in ms. */
+  async #deliver(): Promise<number> {
+    const place = await this.#keep();
+    if (!place) return TAKE_OVER_MS;
+    const isRead = await this.#read(place);
+    const now = monotonicMs();
+    const due = [...this.#pending.values()].filter(({ dueAt }) => dueAt <= now).slice(0, BATCH);
+    await Promise.all(due.map((each) => this.#try(each)));
+    return isRead || due.length > 0 ? 0 : POLL_MS;
   }
 
-  /** Tries until each event is delivered or dropped. Returns false if this gateway must deliver no more. */
-  async #send(events: readonly StoredEvent[]): Promise<boolean> {
+  /** Claims the delivery, or renews the claim and records what is delivered. Returns null if another gateway delivers. */
+  async #keep(): Promise<Place | null> {
+    const place = this.#place;
+    const isNew = place === null || place.recorded !== this.#done(place);
+    return isNew || monotonicMs() - place.renewedAt > LEASE_MS / 4 ? this.#claim(LEASE_MS) : place;
+  }
+
+  async #claim(ms: number): Promise<Place | null> {
     const { ledger, owner } = this.#parts;
-    let left = events;
-    for (let waitMs = FIRST_RETRY_MS; ; waitMs = Math.min(2 * waitMs, LONGEST_RETRY_MS)) {
-      const isSent = await Promise.all(left.map((event) => this.#post(event)));
-      if (this.#stop.signal.aborted) return false;
-      const failed = left.filter((_, index) => !isSent[index]);
-      left = failed.filter(({ at }) => Date.now() - at < GIVE_UP_MS);
-      this.#drop(failed.length - left.length, 'the server has not accepted them for an hour');
-      if (left.length === 0) return true;
-      await this.#wait(waitMs);
-      if (this.#stop.signal.aborted || (await ledger.deliver(owner, LEASE_MS, null)) === null) return false;
-    }
+    const [place, renewedAt] = [this.#place, monotonicMs()];
+    const recorded = await ledger.deliver(owner, ms, place && this.#done(place));
+    if (recorded === null) this.#pending.clear();
+    this.#place = recorded === null ? null : { read: place?.read ?? recorded, recorded, renewedAt };
+    return this.#place;
+  }
+
+  /** The number of the event up to which nothing is pending. */
+  #done({ read }: Place): number {
+    const [first] = this.#pending.keys();
+    return first === undefined ? read : first - 1;
+  }
+
+  /** Reads more events. Returns false if there are none. */
+  async #read(place: Place): Promise<boolean> {
+    const room = MOST_PENDING - this.#pending.size;
+    const events = room > 0 ? await this.#parts.ledger.events(place.read, Math.min(room, BATCH)) : [];
+    const [first, last] = [events[0], events.at(-1)];
+    if (!first || !last) return false;
+    this.#drop(first.number - place.read - 1, 'so many have come since that they are no longer kept');
+    for (const event of events) this.#pending.set(event.number, { event, dueAt: 0, waitMs: FIRST_RETRY_MS });
+    place.read = last.number;
+    return true;
+  }
+
+  async #try(pending: Pending): Promise<void> {
+    const { event, waitMs } = pending;
+    const isDone = await this.#post(event);
+    if (this.#stop.signal.aborted && !isDone) return;
+    this.tally[isDone ? 'delivered' : 'failed']++;
+    const isTooOld = !isDone && Date.now() - event.at > GIVE_UP_MS;
+    if (isTooOld) this.#drop(1, 'the server has not accepted it for an hour');
+    if (isDone || isTooOld) this.#pending.delete(event.number);
+    pending.dueAt = monotonicMs() + waitMs;
+    pending.waitMs = Math.min(2 * waitMs, LONGEST_RETRY_MS);
   }
 
   async #post(event: StoredEvent): Promise<boolean> {
@@ -109,26 +162,19 @@ export class EventDelivery {
       'idempotency-key': view.id,
       ...signer.headersFor(view.id, body),
     };
-    let isDone = false;
     try {
       const response = await fetch(url, { method: 'POST', body, headers, signal, redirect: 'manual' });
-      isDone = response.ok;
       // The body may be of any size, and nobody needs it.
-      await response.body?.cancel();
+      await response.body?.cancel().catch(() => {});
+      return response.ok;
     } catch {
-      // The attempt has failed, or the answer has ended too early, which does not matter.
+      return false;
     }
-    this.tally[isDone ? 'delivered' : 'failed']++;
-    return isDone;
   }
 
   #drop(count: number, why: string): void {
     if (count <= 0) return;
     this.tally.dropped += count;
     this.#parts.logger.warn({ count, why }, 'events were dropped before they were delivered');
-  }
-
-  async #wait(ms: number): Promise<void> {
-    await delay(ms, undefined, { signal: this.#stop.signal }).catch(() => {});
   }
 }
