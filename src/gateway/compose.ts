@@ -189,7 +189,7 @@ async function composeExpiry(common: Common): Promise<Expiry> {
   };
   const maker = new MachineMaker({
     hook: hooks.create,
-    drained: () => registry.ledger.drained(),
+    drained: () => registry.shared.drained(),
     addresses,
     logger,
   });
@@ -205,7 +205,7 @@ async function composeExpiry(common: Common): Promise<Expiry> {
     ...{ registry, scheduler, maker, owner, maxCreates, maxWaiting, idleTimeout, canRemove },
   });
   const comparison = composeMachineComparison(config, registry, () => scheduler.wake(), logger);
-  const delivery = openEventHook(config, registry.ledger, owner, logger);
+  const delivery = openEventHook(config, registry.shared, owner, logger);
   return { expiration, scheduler, resumes, creations, comparison, delivery };
 }
 
@@ -243,7 +243,7 @@ function composePlatform(
     operations,
     extensions,
     hosts: new Hosts({ registry, hooks, onChange }),
-    ledger: registry.ledger,
+    shared: registry.shared,
     defaultTimeout,
     createOptions,
     templateFile,

@@ -85,7 +85,7 @@ async function addUsage(page: Page, registry: Registry): Promise<void> {
     labelNames: ['owner', 'template'],
     registers: [page],
   });
-  for (const { owner, template, seconds } of await registry.ledger.usage())
+  for (const { owner, template, seconds } of await registry.shared.usage())
     metric.inc({ owner, template }, seconds);
 }
 

@@ -3,14 +3,14 @@ import type { Logger } from 'pino';
 import { makePrivateDirectory } from '../base/program/make-directory.ts';
 import type { GatewayConfig } from './config/config.ts';
 import { EventDelivery } from './expiry/event-delivery.ts';
-import { askHook, type Question } from './hooks/ask.ts';
+import { askHook, type HookQuestion } from './hooks/ask.ts';
 import { CommandHook } from './hooks/command-hook.ts';
 import { type Hook, type Hooks, UrlHook } from './hooks/hook.ts';
 import { listMachines } from './hooks/list-hook.ts';
 import { Signer } from './hooks/signer.ts';
 import { EmbeddedStore } from './registry/embedded.ts';
-import type { Ledger } from './registry/ledger.ts';
 import type { Store } from './registry/registry.ts';
+import type { SharedState } from './registry/shared-state.ts';
 
 /** An open registry and its secret key, which all gateways of the registry share. */
 export interface Opened {
@@ -73,18 +73,18 @@ export function openExtendHook(config: GatewayConfig) {
   const { extendHook: hook } = config;
   if (hook === null) return null;
   const never = new AbortController().signal;
-  return (question: Question) => askHook(askOptions(hook, config), question, PERMIT_LIMIT, never);
+  return (question: HookQuestion) => askHook(askOptions(hook, config), question, PERMIT_LIMIT, never);
 }
 
 /** Returns what sends events to the event hook, or null if there is none. */
 export function openEventHook(
   { eventHook: url, hookSecret }: GatewayConfig,
-  ledger: Ledger,
+  shared: SharedState,
   owner: string,
   logger: Logger,
 ): EventDelivery | null {
   const signer = new Signer(hookSecret ?? []);
-  return url === null ? null : new EventDelivery({ ledger, url, signer, owner, logger });
+  return url === null ? null : new EventDelivery({ shared, url, signer, owner, logger });
 }
 
 function askOptions(hook: string, { hookTimeout, hookSecret, path }: GatewayConfig) {

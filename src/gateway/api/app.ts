@@ -39,7 +39,7 @@ import { type ViewParts, Views } from './views.ts';
 
 export interface PlatformParts
   extends ViewParts,
-    Pick<EventRouteParts, 'ledger'>,
+    Pick<EventRouteParts, 'shared'>,
     Pick<PreviewRouteParts, 'previews' | 'forwarded'> {
   readonly operations: Operations;
   readonly creations: Creations;

@@ -88,7 +88,7 @@ export class Creations {
     registry.assertKept();
     const { sandboxes } = machine.quota;
     // One who has too many already does not wait for a turn. The count at the turn decides.
-    if (owner !== null && sandboxes !== undefined && (await registry.ledger.countOf(owner)) >= sandboxes)
+    if (owner !== null && sandboxes !== undefined && (await registry.shared.countOf(owner)) >= sandboxes)
       throw QuotaReached.sandboxes(owner, sandboxes);
     const leave = await this.#places.take(owner, signal);
     const attempt: Attempt = { begun: null, isCalled: false };

@@ -6,7 +6,7 @@ import type { Caller, Keys } from '../access/keys.ts';
 import { tooMany } from '../access/rates.ts';
 import { isFair } from '../access/shares.ts';
 import { eventNumber, eventView } from '../registry/event-view.ts';
-import type { Ledger, StoredEvent } from '../registry/ledger.ts';
+import type { SharedState, StoredEvent } from '../registry/shared-state.ts';
 import { closeSignal } from '../routes/downstream.ts';
 
 /** So many events are read at a time. */
@@ -17,7 +17,7 @@ const POLL_MS = 500;
 const MOST_READERS = 64;
 
 export interface EventRouteParts {
-  readonly ledger: Pick<Ledger, 'events'>;
+  readonly shared: Pick<SharedState, 'events'>;
   readonly keys: Keys;
 }
 
@@ -35,7 +35,7 @@ const querystring = {
  * Adds the operation that shows events, one in each line. A reader is a position in the events that the registry keeps, so a slow one
  * costs no memory. It is told how many it has lost.
  */
-export function eventRoutes(app: FastifyInstance, { ledger, keys }: EventRouteParts): void {
+export function eventRoutes(app: FastifyInstance, { shared, keys }: EventRouteParts): void {
   const readers: (string | null)[] = [];
   app.get<{ Querystring: EventQuery }>('/events', { schema: { querystring } }, async (request, reply) => {
     const { after: id, follow } = request.query;
@@ -55,7 +55,7 @@ export function eventRoutes(app: FastifyInstance, { ledger, keys }: EventRoutePa
     const isOpen = () => !signal.aborted && isSame(keys.callerOf(request.headers), request.caller);
     // The stream is read when the headers are set. The reader gets them before there is an event.
     const begin = () => reply.raw.flushHeaders();
-    const lines = linesOf(ledger, { owner, after, follows: follow !== 'false', begin, isOpen, signal });
+    const lines = linesOf(shared, { owner, after, follows: follow !== 'false', begin, isOpen, signal });
     return reply
       .header('content-type', 'application/x-ndjson')
       .send(Readable.from(lines, { objectMode: false }));
@@ -72,11 +72,11 @@ interface Reading {
   readonly signal: AbortSignal;
 }
 
-async function* linesOf(ledger: EventRouteParts['ledger'], reading: Reading): AsyncGenerator<string> {
+async function* linesOf(shared: EventRouteParts['shared'], reading: Reading): AsyncGenerator<string> {
   const { owner, after, follows, begin, isOpen, signal } = reading;
   begin();
   for (let last = after; isOpen(); ) {
-    const events = await ledger.events(last ?? 0, PAGE);
+    const events = await shared.events(last ?? 0, PAGE);
     const text = textOf(events, last, owner);
     if (text !== '') yield text;
     last = events.at(-1)?.number ?? last;

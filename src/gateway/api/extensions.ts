@@ -2,8 +2,8 @@ import type { Logger } from 'pino';
 import { EnvdError, HttpError, messageOf } from '../../base/errors.ts';
 import type { Caller } from '../access/keys.ts';
 import type { Quota } from '../access/quotas.ts';
-import { refusalOf } from '../expiry/machine-answer.ts';
-import type { Question } from '../hooks/ask.ts';
+import { hookRefusal } from '../expiry/machine-answer.ts';
+import type { HookQuestion } from '../hooks/ask.ts';
 import type { Sandbox } from '../leases/sandbox.ts';
 import { Places } from './places.ts';
 
@@ -14,7 +14,7 @@ const WAIT_MS = 30_000;
 
 export interface ExtensionParts {
   /** Asks the hook for extensions. It is null if there is none. */
-  readonly ask: ((question: Question) => Promise<string>) | null;
+  readonly ask: ((question: HookQuestion) => Promise<string>) | null;
   readonly quotaOf: (owner: string | null) => Quota;
   readonly logger: Logger;
 }
@@ -56,7 +56,7 @@ export class Extensions {
     const isLonger = phase === 'paused' || now + seconds * 1000 > deadline;
     if (!ask || caller?.kind !== 'client' || !isLonger) return;
     const at = (ms: number) => new Date(ms).toISOString();
-    const question: Question = {
+    const question: HookQuestion = {
       event: 'extend',
       ...{ sandboxID, owner, ...(templateID !== undefined && { templateID }) },
       ...{ metadata, startedAt: at(startedAt), endAt: at(deadline), timeout: seconds },
@@ -79,5 +79,5 @@ function assertPermitted(text: string): void {
   const line = text.trim().split('\n').at(-1) ?? '';
   if (!line.startsWith('{')) return;
   const { error, code } = JSON.parse(line) as { readonly error?: unknown; readonly code?: unknown };
-  if (typeof error === 'string') throw refusalOf(error, code, 403);
+  if (typeof error === 'string') throw hookRefusal(error, code, 403);
 }

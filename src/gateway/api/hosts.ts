@@ -64,7 +64,7 @@ export class Hosts {
     if (!drain && sandboxes) throw new EnvdError('invalid_argument', 'sandboxes needs drain: true');
     if (sandboxes === 'pause' && !hooks.pause) throw missing('--hook', 'pause');
     if (sandboxes === 'remove' && !hooks.kill) throw missing('--kill-hook', 'remove');
-    await registry.ledger.setDrained(host, drain);
+    await registry.shared.setDrained(host, drain);
     let begun = 0;
     if (drain)
       for await (const sandbox of registry.list())
@@ -98,7 +98,7 @@ export class Hosts {
 
   async #list(): Promise<readonly HostView[]> {
     const { registry } = this.#parts;
-    const drained = await registry.ledger.drained();
+    const drained = await registry.shared.drained();
     const views = new Map([...drained].map((host) => [host, emptyView(host, true)]));
     for await (const sandbox of registry.list()) {
       const host = hostOf(sandbox);

@@ -9,9 +9,9 @@ import { extend, pause, register, removeSandbox, setTimeToLive } from '../leases
 import type { Registry } from '../registry/registry.ts';
 import type { Extensions } from './extensions.ts';
 import { HealthCheck } from './health.ts';
-import { type Listed, Listing } from './listing.ts';
 import type { ListPage } from './lists.ts';
 import { assertMetadataFits, assertRemovableBy, assertTakesNew, isOpenTo, unknown } from './rules.ts';
+import { type Listed, SandboxPages } from './sandbox-pages.ts';
 import { Shared } from './shared.ts';
 import { metricOf, type SandboxMetric } from './views.ts';
 
@@ -40,7 +40,7 @@ export interface OperationParts {
 /** The platform operations. Each throws `not_found` for an id that has no record, or whose record the caller may not see. */
 export class Operations {
   readonly #parts: OperationParts;
-  readonly #listing: Listing;
+  readonly #pages: SandboxPages;
   /** The keys are ids and incarnations of sandboxes. */
   readonly #measures = new Shared<SandboxMetric>();
 
@@ -48,7 +48,7 @@ export class Operations {
 
   constructor(parts: OperationParts) {
     this.#parts = parts;
-    this.#listing = new Listing(parts.registry);
+    this.#pages = new SandboxPages(parts.registry);
     this.#health = new HealthCheck(() => parts.registry.check());
   }
 
@@ -64,7 +64,7 @@ export class Operations {
       { ...wanted, ...this.#parts.addresses.admit(wanted.address) },
       this.#parts.idleTimeout,
     );
-    const drained = await this.#parts.registry.ledger.drained();
+    const drained = await this.#parts.registry.shared.drained();
     const make = (before: Sandbox | null, now: number) => {
       assertTakesNew(before, registration, drained);
       return register(before, registration, seconds, now);
@@ -74,9 +74,9 @@ export class Operations {
     return sandbox;
   }
 
-  /** Returns a page of the sandboxes that the caller may see. Throws what `Listing.page` throws. */
+  /** Returns a page of the sandboxes that the caller may see. Throws what `SandboxPages.page` throws. */
   list(caller: Caller | null, page: ListPage): Promise<Listed> {
-    return this.#listing.page(caller, page);
+    return this.#pages.page(caller, page);
   }
 
   /** Returns the record of a sandbox. */

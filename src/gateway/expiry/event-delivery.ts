@@ -4,7 +4,7 @@ import { messageOf } from '../../base/errors.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
 import type { Signer } from '../hooks/signer.ts';
 import { eventView } from '../registry/event-view.ts';
-import type { Ledger, StoredEvent } from '../registry/ledger.ts';
+import type { SharedState, StoredEvent } from '../registry/shared-state.ts';
 
 /** So many events are sent at a time. */
 const BATCH = 16;
@@ -25,7 +25,7 @@ const LEASE_MS = 30_000;
 const GIVE_UP_MS = 3_600_000;
 
 export interface EventDeliveryParts {
-  readonly ledger: Pick<Ledger, 'events' | 'deliver'>;
+  readonly shared: Pick<SharedState, 'events' | 'deliver'>;
   readonly url: string;
   readonly signer: Signer;
   /** Identifies this run of this gateway. */
@@ -114,9 +114,9 @@ export class EventDelivery {
   }
 
   async #claim(ms: number): Promise<Place | null> {
-    const { ledger, owner } = this.#parts;
+    const { shared, owner } = this.#parts;
     const [place, renewedAt] = [this.#place, monotonicMs()];
-    const recorded = await ledger.deliver(owner, ms, place && this.#done(place));
+    const recorded = await shared.deliver(owner, ms, place && this.#done(place));
     if (recorded === null) this.#pending.clear();
     this.#place = recorded === null ? null : { read: place?.read ?? recorded, recorded, renewedAt };
     return this.#place;
@@ -131,7 +131,7 @@ export class EventDelivery {
   /** Reads more events. Returns false if there are none. */
   async #read(place: Place): Promise<boolean> {
     const room = MOST_PENDING - this.#pending.size;
-    const events = room > 0 ? await this.#parts.ledger.events(place.read, Math.min(room, BATCH)) : [];
+    const events = room > 0 ? await this.#parts.shared.events(place.read, Math.min(room, BATCH)) : [];
     const [first, last] = [events[0], events.at(-1)];
     if (!first || !last) return false;
     this.#drop(first.number - place.read - 1, 'so many have come since that they are no longer kept');

@@ -194,7 +194,7 @@ export class Expiration {
       const request = hookRequest(
         event,
         sandbox,
-        event === 'resume' ? await registry.ledger.drained() : null,
+        event === 'resume' ? await registry.shared.drained() : null,
       );
       const onLate = () => this.#parts.logger.warn({ sandboxID: sandbox.id, event }, LATE_HOOK);
       await this.tally.hooks.measure(() => hook.run(request, signal, onLate));

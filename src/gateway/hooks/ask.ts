@@ -14,7 +14,7 @@ export interface AskOptions {
 }
 
 /** A hook is asked this, and answers with text. */
-export interface Question {
+export interface HookQuestion {
   readonly event: 'list' | 'extend';
   readonly [more: string]: unknown;
 }
@@ -26,7 +26,7 @@ export interface Question {
  */
 export async function askHook(
   options: AskOptions,
-  question: Question,
+  question: HookQuestion,
   most: number,
   signal: AbortSignal,
 ): Promise<string> {
@@ -37,7 +37,7 @@ export async function askHook(
 
 async function post(
   { hook, signer }: AskOptions,
-  question: Question,
+  question: HookQuestion,
   most: number,
   signal: AbortSignal,
 ): Promise<string> {
@@ -53,7 +53,7 @@ async function post(
 
 async function run(
   { hook, path }: AskOptions,
-  question: Question,
+  question: HookQuestion,
   most: number,
   signal: AbortSignal,
 ): Promise<string> {
@@ -84,7 +84,11 @@ async function run(
   }
 }
 
-async function textOf(body: AsyncIterable<Uint8Array>, question: Question, most: number): Promise<string> {
+async function textOf(
+  body: AsyncIterable<Uint8Array>,
+  question: HookQuestion,
+  most: number,
+): Promise<string> {
   const pieces: Uint8Array[] = [];
   let bytes = 0;
   for await (const piece of body) {
@@ -96,6 +100,6 @@ async function textOf(body: AsyncIterable<Uint8Array>, question: Question, most:
 }
 
 /** Returns the error for an answer that cannot be used. */
-export function refusal({ event }: Question, reason: string): EnvdError {
+export function refusal({ event }: HookQuestion, reason: string): EnvdError {
   return new EnvdError('failed_precondition', `the answer of the ${event} hook cannot be used: ${reason}`);
 }

@@ -5,8 +5,7 @@ import { EnvdError, messageOf } from '../../base/errors.ts';
 import { dueAt, PHASES, type Phase, readRecord, type Sandbox } from '../leases/sandbox.ts';
 import { DiskSync } from './disk-sync.ts';
 import { type Due, dueSandboxOf } from './due.ts';
-import { EmbeddedLedger, LEDGER_SCHEMA } from './embedded-ledger.ts';
-import type { WriteOptions } from './ledger.ts';
+import { EmbeddedState, STATE_SCHEMA } from './embedded-state.ts';
 import { restrictFiles } from './private-files.ts';
 import type {
   OnChange,
@@ -18,6 +17,7 @@ import type {
   Store,
   Stored,
 } from './registry.ts';
+import type { WriteOptions } from './shared-state.ts';
 import { steadyNow } from './steady-now.ts';
 
 const SCHEMA = `
@@ -33,7 +33,7 @@ const SCHEMA = `
   CREATE INDEX IF NOT EXISTS by_phase ON sandboxes (json_extract(record, '$.phase'));
   CREATE TABLE IF NOT EXISTS gateway (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
   PRAGMA user_version = 1;
-  ${LEDGER_SCHEMA}
+  ${STATE_SCHEMA}
 `;
 
 type Row = Readonly<Record<string, unknown>>;
@@ -46,7 +46,7 @@ const BEHIND_ALL: Position = { startedAt: Number.MAX_SAFE_INTEGER, id: '' };
  */
 export class EmbeddedStore implements Store {
   readonly exclusive = true;
-  readonly ledger: EmbeddedLedger;
+  readonly shared: EmbeddedState;
   readonly #database: DatabaseSync;
   readonly #log: FileHandle;
   readonly #sync: DiskSync;
@@ -101,10 +101,10 @@ export class EmbeddedStore implements Store {
       `UPDATE ${table} SET version = ?, attention = ?, record = ? WHERE id = ? AND version = ?`,
     );
     this.#remove = database.prepare(`DELETE FROM ${table} WHERE id = ? AND version = ?`);
-    this.ledger = new EmbeddedLedger(database, this.#sync);
-    if (!this.ledger.isNew) return;
+    this.shared = new EmbeddedState(database, this.#sync);
+    if (!this.shared.isNew) return;
     for (const row of database.prepare(`SELECT record FROM ${table}`).iterate())
-      for (const sandbox of readable(row)) this.ledger.meter(null, sandbox, steadyNow());
+      for (const sandbox of readable(row)) this.shared.meter(null, sandbox, steadyNow());
   }
 
   /**
@@ -189,11 +189,11 @@ export class EmbeddedStore implements Store {
     this.#database.exec('BEGIN');
     try {
       const row = this.#read.get(id);
-      if (quota && sandbox?.owner && !row) this.ledger.admit(sandbox.owner, quota, now);
+      if (quota && sandbox?.owner && !row) this.shared.admit(sandbox.owner, quota, now);
       const isWritten = this.#writeNow(id, sandbox, expected);
       if (isWritten) {
-        this.ledger.meter(row ? readRecord(String(row.record)) : null, sandbox, now);
-        this.ledger.add(events, now);
+        this.shared.meter(row ? readRecord(String(row.record)) : null, sandbox, now);
+        this.shared.add(events, now);
       }
       this.#database.exec('COMMIT');
       return isWritten;

@@ -1,4 +1,4 @@
-import type { StoredEvent } from './ledger.ts';
+import type { StoredEvent } from './shared-state.ts';
 
 /** Returns an event as a platform gets it. Its id stays unique if the registry is emptied, because it has the time, too. */
 export function eventView({ number, at, ...event }: StoredEvent) {

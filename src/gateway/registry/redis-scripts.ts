@@ -1,7 +1,7 @@
 import { defineScript } from '@redis/client';
 import { countedFailures, hostOf, PHASES, type Sandbox } from '../leases/sandbox.ts';
 import { commonUsageKeyOf, MOST_USAGES, usageKeyOf } from '../leases/usage.ts';
-import { MOST_EVENTS, type WriteOptions } from './ledger.ts';
+import { MOST_EVENTS, type WriteOptions } from './shared-state.ts';
 
 /** All keys have this hash tag, so that they are in one slot of a cluster. */
 export const PREFIX = '{envd-gateway}';

@@ -3,13 +3,13 @@ import type { Logger } from 'pino';
 import { QuotaReached } from '../access/quotas.ts';
 import { dueAt, PHASES, type Phase, readRecord, type Sandbox } from '../leases/sandbox.ts';
 import type { Due } from './due.ts';
-import type { Ledger, WriteOptions } from './ledger.ts';
 import { LookCache } from './look-cache.ts';
-import { RedisLedger } from './redis-ledger.ts';
 import { type OnMessage, RedisLink, type Server } from './redis-link.ts';
 import { BARRIER, fieldsOf, KEYS, optionsOf, SHARED_KEY } from './redis-scripts.ts';
+import { RedisState } from './redis-state.ts';
 import type { OnChange, PageQuery, ReadRecord, RecordPage, Store, Stored } from './registry.ts';
 import { Retention } from './retention.ts';
+import type { SharedState, WriteOptions } from './shared-state.ts';
 
 /** So many records are put into the lists at a time, so that other commands can run in between. */
 const ENTERED = 500;
@@ -18,7 +18,7 @@ const DAEMON_TOLD = /^daemon:(\d+)$/;
 /** Keeps records in a Redis server that several gateways share. Each write is one script, which Redis runs atomically. */
 export class RedisStore implements Store {
   readonly exclusive = false;
-  readonly ledger: Ledger;
+  readonly shared: SharedState;
   readonly #link: RedisLink;
   readonly #cache: LookCache;
   readonly #retention: Retention;
@@ -26,7 +26,7 @@ export class RedisStore implements Store {
 
   private constructor(link: RedisLink, cache: LookCache, retention: Retention) {
     this.#link = link;
-    this.ledger = new RedisLedger(link);
+    this.shared = new RedisState(link);
     this.#retention = retention;
     this.#cache = cache;
   }

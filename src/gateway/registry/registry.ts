@@ -6,7 +6,7 @@ import type { Phase, Sandbox } from '../leases/sandbox.ts';
 import { date } from '../leases/transitions.ts';
 import { Changes, type FollowedRecord } from './changes.ts';
 import type { Due } from './due.ts';
-import type { Ledger, WriteOptions } from './ledger.ts';
+import type { SharedState, WriteOptions } from './shared-state.ts';
 
 /** A record with its version, which changes with every write. */
 export interface Stored {
@@ -55,7 +55,7 @@ export type OnChange = (id: string | null) => void;
 export interface Store extends AsyncDisposable {
   /** True if no other gateway can open the store at the same time. */
   readonly exclusive: boolean;
-  readonly ledger: Ledger;
+  readonly shared: SharedState;
   /** Throws if records cannot be read or written now, or if records are lost or may be. */
   check(): Promise<void>;
   /** Throws `unavailable` if records were lost or may be, as far as that is known. */
@@ -118,8 +118,8 @@ export class Registry {
     this.#onMalformed = onMalformed;
   }
 
-  get ledger(): Ledger {
-    return this.#store.ledger;
+  get shared(): SharedState {
+    return this.#store.shared;
   }
 
   /** Throws if records cannot be read or written now. */

@@ -1,11 +1,11 @@
 import type { SandboxEvent } from '../leases/events.ts';
 import { readUsage, type Usage } from '../leases/usage.ts';
-import type { Ledger, StoredEvent } from './ledger.ts';
 import type { RedisLink } from './redis-link.ts';
 import { KEYS } from './redis-scripts.ts';
+import type { SharedState, StoredEvent } from './shared-state.ts';
 
 /** What several gateways keep in Redis beside the records. */
-export class RedisLedger implements Ledger {
+export class RedisState implements SharedState {
   readonly #link: RedisLink;
 
   constructor(link: RedisLink) {

@@ -21,7 +21,7 @@ export interface WriteOptions {
 }
 
 /** What a registry keeps beside its records, for all gateways together. Operations throw `unavailable` as those of the registry do. */
-export interface Ledger {
+export interface SharedState {
   /** Returns the number of records of a client. */
   countOf(owner: string): Promise<number>;
   /** Returns at most `limit` events behind the one with the number `after`. Those that are no longer kept are left out. */

@@ -18,7 +18,7 @@ export interface Listed {
 }
 
 /** Lists sandboxes, for each client one list at a time. */
-export class Listing {
+export class SandboxPages {
   readonly #registry: Pick<Registry, 'page'>;
   readonly #turns = new Turns();
 

@@ -4,10 +4,10 @@ import type { SandboxEvent } from '../leases/events.ts';
 import type { Sandbox } from '../leases/sandbox.ts';
 import { commonUsageKeyOf, MOST_USAGES, readUsage, type Usage, usageKeyOf } from '../leases/usage.ts';
 import type { DiskSync } from './disk-sync.ts';
-import { type Ledger, MOST_EVENTS, type StoredEvent } from './ledger.ts';
+import { MOST_EVENTS, type SharedState, type StoredEvent } from './shared-state.ts';
 import { steadyNow } from './steady-now.ts';
 
-export const LEDGER_SCHEMA = `
+export const STATE_SCHEMA = `
   CREATE TABLE IF NOT EXISTS events (
     number INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, event TEXT NOT NULL
   ) STRICT;
@@ -22,7 +22,7 @@ export const LEDGER_SCHEMA = `
  * What the embedded registry keeps beside the records: events, the time for which sandboxes have run, creations, and hosts that are
  * drained.
  */
-export class EmbeddedLedger implements Ledger {
+export class EmbeddedState implements SharedState {
   /** True if nothing has been counted yet. */
   readonly isNew: boolean;
   readonly #database: DatabaseSync;
