@@ -10,9 +10,12 @@ import { Previews } from './access/previews.ts';
 import { Rate } from './access/rates.ts';
 import { buildPlatform, type PlatformParts } from './api/app.ts';
 import { Creations } from './api/creations.ts';
+import { Extensions } from './api/extensions.ts';
+import { Hosts } from './api/hosts.ts';
 import { Operations } from './api/operations.ts';
 import type { GatewayConfig } from './config/config.ts';
 import { Activity } from './expiry/activity.ts';
+import type { EventDelivery } from './expiry/event-delivery.ts';
 import { Expiration } from './expiry/expiration.ts';
 import { MachineComparison } from './expiry/machine-comparison.ts';
 import { MachineMaker } from './expiry/machine-maker.ts';
@@ -20,7 +23,7 @@ import { Resumes } from './expiry/resumes.ts';
 import { Scheduler } from './expiry/scheduler.ts';
 import type { Sandbox } from './leases/sandbox.ts';
 import { renderGatewayMetrics } from './metrics.ts';
-import { type Opened, openHooks, openListHook, openStore } from './open.ts';
+import { type Opened, openEventHook, openExtendHook, openHooks, openListHook, openStore } from './open.ts';
 import { Exchanges } from './proxy/exchanges.ts';
 import { ConnectionPools } from './proxy/pools.ts';
 import { ReverseProxy } from './proxy/proxy.ts';
@@ -79,7 +82,7 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
   const refusals = new RefusalLines(logger, 'a key');
   const common: Common = { config, logger, registry, addresses, keys, onGone, refusals };
   const expiry = await composeExpiry(common);
-  const { scheduler, resumes, comparison } = expiry;
+  const { scheduler, resumes, comparison, delivery } = expiry;
   const targets = new TargetReader(config.headerPrefix, config.domain);
   const [{ drain }, { requireKey, maxRequests }] = [front, config];
   const previews = new Previews(config.headerPrefix);
@@ -87,9 +90,8 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
   const inFlight = new InFlight(config.maxClientRequests);
   const rates = { clients: new Rate(config.clientRate), sandboxes: new Rate(config.sandboxRate) };
   const [times, forwarded] = [new RequestTimes(), new Forwarded(config.trustedProxies)];
-  const { tally } = expiry.expiration;
-  const metrics = () =>
-    renderGatewayMetrics({ registry, results: router.counts, exchanges, times, expiry: tally, comparison });
+  const shown = { registry, exchanges, times, expiry: expiry.expiration.tally, comparison, delivery };
+  const metrics = () => renderGatewayMetrics({ ...shown, results: router.counts });
   const forPlatform = { targets, previews, forwarded, drain, metrics, rate: rates.clients, inFlight };
   const app = composePlatform(common, { ...forPlatform, ...expiry });
   await app.ready();
@@ -106,12 +108,13 @@ async function wire({ config, front, logger, keys, store, key }: Opened & WirePa
   const owned = [activity, staleConnections, exchanges, keys];
   return {
     start() {
-      scheduler.start();
-      comparison?.start();
+      for (const each of [scheduler, comparison, delivery]) each?.start();
     },
     async stop() {
       await drain.run(front.server, config.drain * 1000);
+      // Events of the others may come until they have stopped.
       await Promise.all([scheduler.stop(), comparison?.stop()]);
+      await delivery?.stop();
       exchanges.endAll();
       await front.close();
       pools.closeAll();
@@ -167,11 +170,16 @@ interface Expiry {
   readonly creations: Creations;
   /** It is null without a list hook. */
   readonly comparison: MachineComparison | null;
+  /** It is null without an event hook. */
+  readonly delivery: EventDelivery | null;
 }
 
-async function composeExpiry({ config, logger, registry, addresses, onGone }: Common): Promise<Expiry> {
+async function composeExpiry(common: Common): Promise<Expiry> {
+  const { config, logger, registry, addresses, keys, onGone } = common;
   const owner = `${hostname()}-${process.pid}-${randomUUID()}`;
-  const { defaultTimeout: resumedFor, keepPaused } = config;
+  const { defaultTimeout, keepPaused } = config;
+  const resumedFor = (client: string | null) =>
+    Math.min(defaultTimeout, keys.quotaOf(client).timeout ?? Number.POSITIVE_INFINITY);
   const hooks = await openHooks(config);
   const canRemove = hooks.kill !== null;
   const paused = {
@@ -179,7 +187,12 @@ async function composeExpiry({ config, logger, registry, addresses, onGone }: Co
     keptMs: keepPaused === 0 ? null : keepPaused * 1000,
     canRemove,
   };
-  const maker = new MachineMaker(hooks.create, addresses, logger);
+  const maker = new MachineMaker({
+    hook: hooks.create,
+    drained: () => registry.shared.drained(),
+    addresses,
+    logger,
+  });
   const parts = { registry, hooks, maker, resumedFor, paused, addresses, owner, onGone, logger };
   const expiration = new Expiration(parts);
   const { maxExpiries, maxExpiriesPerHost, resumeWait, maxWaiting, maxResumes, maxCreates } = config;
@@ -192,7 +205,8 @@ async function composeExpiry({ config, logger, registry, addresses, onGone }: Co
     ...{ registry, scheduler, maker, owner, maxCreates, maxWaiting, idleTimeout, canRemove },
   });
   const comparison = composeMachineComparison(config, registry, () => scheduler.wake(), logger);
-  return { expiration, scheduler, resumes, creations, comparison };
+  const delivery = openEventHook(config, registry.shared, owner, logger);
+  return { expiration, scheduler, resumes, creations, comparison, delivery };
 }
 
 function composeMachineComparison(config: Limited, registry: Registry, onChange: () => void, logger: Logger) {
@@ -200,14 +214,8 @@ function composeMachineComparison(config: Limited, registry: Registry, onChange:
   if (list === null) return null;
   const { listInterval, reconcileGrace, reconcile } = config;
   const times = { intervalMs: listInterval * 1000, graceMs: reconcileGrace * 1000 };
-  return new MachineComparison({
-    registry,
-    list,
-    ...times,
-    removes: reconcile === 'remove',
-    onChange,
-    logger,
-  });
+  const removes = reconcile === 'remove';
+  return new MachineComparison({ registry, list, ...times, removes, onChange, logger });
 }
 
 function composePlatform(
@@ -227,10 +235,15 @@ function composePlatform(
   const { onExpiry, domain, createOptions, templateFile } = config;
   const hooks = { pause: hook !== null, kill: killHook !== null, timeout: hookTimeout };
   const parts = { registry, addresses, resumes: given.resumes, hooks, defaultTimeout, idleTimeout };
-  const operations = new Operations({ ...parts, onChange, onRemoved: onGone });
+  const quotaOf = (owner: string | null) => keys.quotaOf(owner);
+  const extensions = new Extensions({ ask: openExtendHook(config), quotaOf, logger });
+  const operations = new Operations({ ...parts, extensions, onChange, onRemoved: onGone });
   return buildPlatform({
     ...given,
     operations,
+    extensions,
+    hosts: new Hosts({ registry, hooks, onChange }),
+    shared: registry.shared,
     defaultTimeout,
     createOptions,
     templateFile,

@@ -1,4 +1,5 @@
 import { Counter, Gauge, Registry as Page } from 'prom-client';
+import type { EventDelivery } from './expiry/event-delivery.ts';
 import type { MachineComparison } from './expiry/machine-comparison.ts';
 import type { ExpiryTally } from './expiry/tally.ts';
 import type { Exchanges } from './proxy/exchanges.ts';
@@ -15,6 +16,8 @@ export interface GatewayTelemetry {
   readonly expiry: ExpiryTally;
   /** It is null without a list hook. */
   readonly comparison: MachineComparison | null;
+  /** It is null without an event hook. */
+  readonly delivery: EventDelivery | null;
 }
 
 type Values = Readonly<Record<string, number>>;
@@ -29,6 +32,11 @@ export async function renderGatewayMetrics(
   addRequests(page, telemetry);
   addExpiries(page, telemetry.expiry);
   if (telemetry.comparison) addMachineComparison(page, telemetry.comparison);
+  if (telemetry.delivery) {
+    const { tally } = telemetry.delivery;
+    counter(page, 'envd_gateway_events_total', 'Events for the event hook.', 'result', tally);
+  }
+  await addUsage(page, telemetry.registry);
   gauge(page, 'process_resident_memory_bytes', 'Resident memory of the gateway.', null, {
     all: process.memoryUsage.rss(),
   });
@@ -68,6 +76,17 @@ function addExpiries(page: Page, { outcomes, others, failures, hooks }: ExpiryTa
   counter(page, 'envd_gateway_hook_seconds_total', 'Total duration of the hooks that succeeded.', null, {
     all: hooks.seconds,
   });
+}
+
+async function addUsage(page: Page, registry: Registry): Promise<void> {
+  const metric = new Counter({
+    name: 'envd_gateway_sandbox_seconds_total',
+    help: 'Time for which sandboxes have run, for all gateways of the registry.',
+    labelNames: ['owner', 'template'],
+    registers: [page],
+  });
+  for (const { owner, template, seconds } of await registry.shared.usage())
+    metric.inc({ owner, template }, seconds);
 }
 
 function addMachineComparison(page: Page, { counts, tally }: MachineComparison): void {

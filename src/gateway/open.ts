@@ -2,12 +2,15 @@ import { dirname } from 'node:path';
 import type { Logger } from 'pino';
 import { makePrivateDirectory } from '../base/program/make-directory.ts';
 import type { GatewayConfig } from './config/config.ts';
+import { EventDelivery } from './expiry/event-delivery.ts';
+import { askHook, type HookQuestion } from './hooks/ask.ts';
 import { CommandHook } from './hooks/command-hook.ts';
 import { type Hook, type Hooks, UrlHook } from './hooks/hook.ts';
 import { listMachines } from './hooks/list-hook.ts';
 import { Signer } from './hooks/signer.ts';
 import { EmbeddedStore } from './registry/embedded.ts';
 import type { Store } from './registry/registry.ts';
+import type { SharedState } from './registry/shared-state.ts';
 
 /** An open registry and its secret key, which all gateways of the registry share. */
 export interface Opened {
@@ -56,10 +59,36 @@ export async function openHooks(config: GatewayConfig): Promise<Hooks> {
 }
 
 /** Returns a function that asks the list hook, or null if there is none. */
-export function openListHook({ listHook: hook, hookTimeout, hookSecret, path }: GatewayConfig) {
+export function openListHook(config: GatewayConfig) {
+  const { listHook: hook } = config;
   if (hook === null) return null;
-  const options = { hook, limitMs: hookTimeout * 1000, path, signer: new Signer(hookSecret ?? []) };
-  return (signal: AbortSignal) => listMachines(options, signal);
+  return (signal: AbortSignal) => listMachines(askOptions(hook, config), signal);
+}
+
+/** The answer of the hook for extensions may have this many bytes. */
+const PERMIT_LIMIT = 16 * 1024;
+
+/** Returns a function that asks the hook for extensions, or null if there is none. */
+export function openExtendHook(config: GatewayConfig) {
+  const { extendHook: hook } = config;
+  if (hook === null) return null;
+  const never = new AbortController().signal;
+  return (question: HookQuestion) => askHook(askOptions(hook, config), question, PERMIT_LIMIT, never);
+}
+
+/** Returns what sends events to the event hook, or null if there is none. */
+export function openEventHook(
+  { eventHook: url, hookSecret }: GatewayConfig,
+  shared: SharedState,
+  owner: string,
+  logger: Logger,
+): EventDelivery | null {
+  const signer = new Signer(hookSecret ?? []);
+  return url === null ? null : new EventDelivery({ shared, url, signer, owner, logger });
+}
+
+function askOptions(hook: string, { hookTimeout, hookSecret, path }: GatewayConfig) {
+  return { hook, limitMs: hookTimeout * 1000, path, signer: new Signer(hookSecret ?? []) };
 }
 
 async function openHook(hook: string, config: GatewayConfig): Promise<Hook> {

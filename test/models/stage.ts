@@ -182,10 +182,19 @@ export class Gateway {
     this.address = address;
     this.registry = registry;
     this.#expiration = new Expiration({
-      ...{ registry, owner, resumedFor: LIFE_MS / 1000, paused: PAUSED, addresses: new OneAddress(address) },
+      ...{
+        registry,
+        owner,
+        resumedFor: () => LIFE_MS / 1000,
+        paused: PAUSED,
+        addresses: new OneAddress(address),
+      },
       ...{
         hooks: { expire: hook, kill: hook, resume: hook, create: null },
-        maker: new MachineMaker(null, new OneAddress(address), pino({ level: 'silent' })),
+        maker: new MachineMaker({
+          ...{ hook: null, addresses: new OneAddress(address), logger: pino({ level: 'silent' }) },
+          drained: async () => new Set(),
+        }),
         onGone: () => {},
         logger: pino({ level: 'silent' }),
       },

@@ -10,6 +10,7 @@ import { idsOf, passOnIds } from '../../base/http/call-ids.ts';
 import type { RefusalLines } from '../../base/http/refusal-lines.ts';
 import type { InFlight } from '../access/in-flight.ts';
 import type { Caller, Keys } from '../access/keys.ts';
+import { QuotaReached } from '../access/quotas.ts';
 import type { Rate } from '../access/rates.ts';
 import type { MachineComparison } from '../expiry/machine-comparison.ts';
 import type { Outcome } from '../leases/sandbox.ts';
@@ -18,6 +19,9 @@ import type { Drain } from '../routes/drain.ts';
 import type { TargetReader } from '../routes/target.ts';
 import { CreateRoutes } from './create-routes.ts';
 import type { Creations } from './creations.ts';
+import { type EventRouteParts, eventRoutes } from './event-routes.ts';
+import type { Extensions } from './extensions.ts';
+import { type Hosts, hostRoutes } from './hosts.ts';
 import type { Operations } from './operations.ts';
 import { type PreviewRouteParts, previewRoutes } from './preview-routes.ts';
 import {
@@ -33,9 +37,14 @@ import {
 import { templateRoutes } from './templates.ts';
 import { type ViewParts, Views } from './views.ts';
 
-export interface PlatformParts extends ViewParts, Pick<PreviewRouteParts, 'previews' | 'forwarded'> {
+export interface PlatformParts
+  extends ViewParts,
+    Pick<EventRouteParts, 'shared'>,
+    Pick<PreviewRouteParts, 'previews' | 'forwarded'> {
   readonly operations: Operations;
   readonly creations: Creations;
+  readonly extensions: Extensions;
+  readonly hosts: Hosts;
   /** Creations that name no time to live get this one, in seconds. */
   readonly defaultTimeout: number;
   /** The create hook provides these members of a creation. */
@@ -107,6 +116,7 @@ export function buildPlatform(parts: PlatformParts): FastifyInstance {
     pauseRoutes(scope, operations, views);
     previewRoutes(scope, parts);
     templateRoutes(scope, parts.templateFile);
+    eventRoutes(scope, parts);
     const creations = new CreateRoutes({ ...parts, views });
     creations.add(scope);
     registrationRoutes(scope, { operations, views, onExpiry, creations, authorize: assertPlatform });
@@ -114,6 +124,7 @@ export function buildPlatform(parts: PlatformParts): FastifyInstance {
       inner.addHook('onRequest', async (request) => assertPlatform(request));
       metricsRoute(inner, metrics);
       differencesRoute(inner, parts.comparison);
+      hostRoutes(inner, parts.hosts);
       ready();
     });
     done();
@@ -180,7 +191,7 @@ function logOperations(app: FastifyInstance, { logger, refusals }: PlatformParts
 
 function sendError(reply: FastifyReply, error: unknown): FastifyReply {
   const code = httpStatusOf(error);
-  const retryAfter = retryAfterOf(code);
+  const retryAfter = error instanceof QuotaReached ? error.retryAfter : retryAfterOf(code);
   if (retryAfter !== undefined && !reply.hasHeader('retry-after')) reply.header('retry-after', retryAfter);
   return reply
     .code(code)

@@ -1,15 +1,19 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../base/errors.ts';
+import type { Keys } from '../access/keys.ts';
 import { trafficTokenFor } from '../access/previews.ts';
 import { closeSignal } from '../routes/downstream.ts';
 import type { Creations } from './creations.ts';
-import { assertMetadataFits } from './rules.ts';
+import type { Extensions } from './extensions.ts';
+import { assertMetadataFits, assertSizeFits } from './rules.ts';
 import { type CreateBody, createSchema, type RegisterBody } from './schemas.ts';
 import { assertProvided } from './unprovided.ts';
 import type { Views } from './views.ts';
 
 export interface CreateRouteParts {
   readonly creations: Creations;
+  readonly extensions: Extensions;
+  readonly keys: Keys;
   readonly views: Views;
   /** Creations that name no time to live get this one, in seconds. */
   readonly defaultTimeout: number;
@@ -49,7 +53,7 @@ export class CreateRoutes {
   }
 
   async #create({ caller }: FastifyRequest, body: CreateBody, reply: FastifyReply): Promise<FastifyReply> {
-    const { creations, views, defaultTimeout, createOptions: byHook } = this.#parts;
+    const { creations, views, extensions, keys, defaultTimeout, createOptions: byHook } = this.#parts;
     const {
       templateID,
       timeout,
@@ -72,8 +76,11 @@ export class CreateRoutes {
       ...(body.network?.maskRequestHost != null && { maskRequestHost: body.network.maskRequestHost }),
     } as const;
     assertMetadataFits(wanted);
+    const quota = keys.quotaOf(caller?.kind === 'client' ? caller.name : null);
+    assertSizeFits({ ...rest }, quota);
     const machine = {
-      seconds: timeout ?? defaultTimeout,
+      seconds: extensions.secondsFor(caller, timeout, defaultTimeout),
+      quota,
       envVars: envVars ?? {},
       asked: { ...rest, autoPause, autoResume },
     };

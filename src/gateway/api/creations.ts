@@ -3,6 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { EnvdError, HttpError } from '../../base/errors.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
 import type { Caller } from '../access/keys.ts';
+import { QuotaReached } from '../access/quotas.ts';
 import type { MachineMaker, WantedMachine } from '../expiry/machine-maker.ts';
 import type { Scheduler } from '../expiry/scheduler.ts';
 import { beginCreation } from '../leases/creation.ts';
@@ -68,7 +69,7 @@ export class Creations {
 
   /**
    * Resolves when the sandbox runs. Throws `unimplemented` when there is no hook, `unavailable` when records are lost, an error with the status 429 when too many
-   * sandboxes are being created, with the status of the hook when that refuses, and with 502 when the creation failed. Throws
+   * sandboxes are being created, or the quota of the client is reached, with the status of the hook when that refuses, and with 502 when the creation failed. Throws
    * the reason of `signal` when that aborts before the turn of the creation.
    */
   async create(
@@ -83,7 +84,12 @@ export class Creations {
       throw new EnvdError('unimplemented', message);
     }
     const owner = caller?.kind === 'client' ? caller.name : null;
-    this.#parts.registry.assertKept();
+    const { registry } = this.#parts;
+    registry.assertKept();
+    const { sandboxes } = machine.quota;
+    // One who has too many already does not wait for a turn. The count at the turn decides.
+    if (owner !== null && sandboxes !== undefined && (await registry.shared.countOf(owner)) >= sandboxes)
+      throw QuotaReached.sandboxes(owner, sandboxes);
     const leave = await this.#places.take(owner, signal);
     const attempt: Attempt = { begun: null, isCalled: false };
     try {
@@ -99,10 +105,11 @@ export class Creations {
   async #create(wanted: Registration, machine: WantedMachine, attempt: Attempt): Promise<Sandbox> {
     const { maker, registry, scheduler, owner: gateway, idleTimeout } = this.#parts;
     const [since, { id }] = [monotonicMs(), wanted];
-    const begun = await registry.put(id, (_, now) => {
+    const make = (_: unknown, now: number) => {
       attempt.begun = beginCreation(withIdleTimeout(wanted, idleTimeout), gateway, now);
       return attempt.begun;
-    });
+    };
+    const begun = await registry.put(id, make, machine.quota);
     attempt.isCalled = true;
     const error = await maker.order(id, machine, () => scheduler.work(begun, since));
     const { sandbox } = await registry.find(id);

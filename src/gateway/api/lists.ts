@@ -1,5 +1,5 @@
 import { EnvdError } from '../../base/errors.ts';
-import type { Sandbox } from '../leases/sandbox.ts';
+import { hostOf, type Sandbox } from '../leases/sandbox.ts';
 import type { Order, Position } from '../registry/registry.ts';
 import { STATES, stateOf } from './views.ts';
 
@@ -13,6 +13,8 @@ export interface ListQuery {
   readonly metadata?: string;
   /** The id or the alias of a template. */
   readonly template?: string;
+  /** The host that a sandbox must be on. */
+  readonly host?: string;
   readonly startedAfter?: string;
   readonly order?: string;
   readonly limit?: string;
@@ -29,6 +31,7 @@ export const listSchema = {
     state: { type: ['string', 'array'] },
     metadata: text,
     template: text,
+    host: text,
     startedAfter: text,
     order: text,
     limit: text,
@@ -104,7 +107,7 @@ function readSeconds(name: string, value: string | undefined, absent: number): n
   throw malformed(name, 'a time in Unix seconds', value);
 }
 
-function readFilter({ state, metadata = '', template }: ListQuery): ListPage['matches'] {
+function readFilter({ state, metadata = '', template, host }: ListQuery): ListPage['matches'] {
   const states = [state ?? []]
     .flat()
     .flatMap((each) => each.split(','))
@@ -117,6 +120,7 @@ function readFilter({ state, metadata = '', template }: ListQuery): ListPage['ma
     sandbox.phase !== 'creating' &&
     (states.length === 0 || states.includes(stateOf(sandbox))) &&
     (!template || sandbox.templateID === template || sandbox.alias === template) &&
+    (host === undefined || hostOf(sandbox) === host) &&
     pairs.every(([key = '', value]) => sandbox.metadata[key] === value);
 }
 

@@ -1,4 +1,3 @@
-import { setImmediate as turn } from 'node:timers/promises';
 import { EnvdError, HttpError, messageOf } from '../../base/errors.ts';
 import type { Addresses } from '../access/addresses.ts';
 import type { Caller } from '../access/keys.ts';
@@ -7,27 +6,25 @@ import type { Resumes } from '../expiry/resumes.ts';
 import { withIdleTimeout } from '../leases/idle.ts';
 import { isGone, isReachable, isResumable, type Registration, type Sandbox } from '../leases/sandbox.ts';
 import { extend, pause, register, removeSandbox, setTimeToLive } from '../leases/transitions.ts';
-import type { Position, Registry } from '../registry/registry.ts';
+import type { Registry } from '../registry/registry.ts';
+import type { Extensions } from './extensions.ts';
 import { HealthCheck } from './health.ts';
 import type { ListPage } from './lists.ts';
-import { assertMetadataFits, assertRemovableBy, isOpenTo, metadataBytesOf, unknown } from './rules.ts';
+import { assertMetadataFits, assertRemovableBy, assertTakesNew, isOpenTo, unknown } from './rules.ts';
+import { type Listed, SandboxPages } from './sandbox-pages.ts';
 import { Shared } from './shared.ts';
-import { Turns } from './turns.ts';
 import { metricOf, type SandboxMetric } from './views.ts';
 
 /** A response waits at most this time for the thaw of a guest whose deadline was moved during the freeze, in ms. */
 const THAW_WAIT_MS = 10_000;
 /** A freeze, a collapse and a thaw, each with its own limit, end within this time, in ms. */
 const FREEZE_WAIT_MS = 30_000;
-/** A list reads this many records before it yields to other requests. */
-const READ_AT_A_TIME = 100;
-/** A page with more than one sandbox has at most this much metadata, in bytes of JSON. */
-const PAGE_BYTES = 1024 ** 2;
 
 export interface OperationParts {
   readonly registry: Registry;
   readonly addresses: Addresses;
   readonly resumes: Pick<Resumes, 'isOn' | 'run'>;
+  readonly extensions: Extensions;
   /** Says which hooks are configured, and how long one may take, in seconds. */
   readonly hooks: { readonly pause: boolean; readonly kill: boolean; readonly timeout: number };
   /** Registrations and refreshes that name no time to live get this one, in seconds. */
@@ -40,16 +37,10 @@ export interface OperationParts {
   readonly onRemoved: (id: string) => void;
 }
 
-/** A page of a list. `next` is the last sandbox of this page; it is null on the last page. */
-export interface Listed {
-  readonly sandboxes: readonly Sandbox[];
-  readonly next: Position | null;
-}
-
 /** The platform operations. Each throws `not_found` for an id that has no record, or whose record the caller may not see. */
 export class Operations {
   readonly #parts: OperationParts;
-  readonly #lists = new Turns();
+  readonly #pages: SandboxPages;
   /** The keys are ids and incarnations of sandboxes. */
   readonly #measures = new Shared<SandboxMetric>();
 
@@ -57,12 +48,14 @@ export class Operations {
 
   constructor(parts: OperationParts) {
     this.#parts = parts;
+    this.#pages = new SandboxPages(parts.registry);
     this.#health = new HealthCheck(() => parts.registry.check());
   }
 
   /**
    * Registers a sandbox, or replaces its record. Throws `invalid_argument` for an address that is not allowed or metadata
-   * that are too large, and `already_exists` while an earlier sandbox of this id is ending.
+   * that are too large, `conflict` for a new sandbox on a host that is drained, and `already_exists` while an earlier sandbox of
+   * this id is ending.
    */
   async register(wanted: Omit<Registration, 'ip'>, seconds = this.#parts.defaultTimeout): Promise<Sandbox> {
     const { id } = wanted;
@@ -71,41 +64,19 @@ export class Operations {
       { ...wanted, ...this.#parts.addresses.admit(wanted.address) },
       this.#parts.idleTimeout,
     );
-    const make = (before: Sandbox | null, now: number) => register(before, registration, seconds, now);
+    const drained = await this.#parts.registry.shared.drained();
+    const make = (before: Sandbox | null, now: number) => {
+      assertTakesNew(before, registration, drained);
+      return register(before, registration, seconds, now);
+    };
     const sandbox = await this.#parts.registry.put(id, make);
     this.#parts.onChange(sandbox);
     return sandbox;
   }
 
-  /**
-   * Returns a page of the sandboxes that the caller may see. Throws an error with the status 429 when too many lists of a
-   * client wait.
-   */
+  /** Returns a page of the sandboxes that the caller may see. Throws what `SandboxPages.page` throws. */
   list(caller: Caller | null, page: ListPage): Promise<Listed> {
-    const list = () => this.#list(caller, page);
-    return caller?.kind === 'client' ? this.#lists.take(caller.name, list) : list();
-  }
-
-  async #list(caller: Caller | null, page: ListPage): Promise<Listed> {
-    const { order, limit, startedFrom, matches } = page;
-    const owner = caller?.kind === 'client' ? caller.name : null;
-    const found: Sandbox[] = [];
-    let bytes = 0;
-    let after = page.after ?? (order === 'asc' ? { startedAt: startedFrom, id: '' } : null);
-    for (let size = Math.min(limit + 1, READ_AT_A_TIME); ; size = READ_AT_A_TIME) {
-      const part = await this.#parts.registry.page({ order, after, limit: size, owner });
-      const recent = part.sandboxes.filter(({ startedAt }) => startedAt >= startedFrom);
-      for (const sandbox of recent.filter((each) => isOpenTo(caller, each) && matches(each))) {
-        bytes += metadataBytesOf(sandbox);
-        const last = found.at(-1);
-        if (last && (found.length === limit || bytes > PAGE_BYTES)) return { sandboxes: found, next: last };
-        found.push(sandbox);
-      }
-      if (!part.next || (order === 'desc' && part.next.startedAt < startedFrom))
-        return { sandboxes: found, next: null };
-      after = part.next;
-      await turn();
-    }
+    return this.#pages.page(caller, page);
   }
 
   /** Returns the record of a sandbox. */
@@ -206,30 +177,50 @@ export class Operations {
 
   /** Sets the deadline to `seconds` from now. */
   async setTimeToLive(caller: Caller | null, id: string, seconds: number): Promise<Sandbox> {
+    await this.#permit(caller, id, this.#parts.extensions.secondsFor(caller, seconds, 0));
     const change = (sandbox: Sandbox, now: number) => setTimeToLive(sandbox, seconds, now);
     return this.#untilThawed(await this.#change(caller, id, change));
   }
 
   /** Moves the deadline to `seconds` from now, unless it is later already. */
-  async extend(caller: Caller | null, id: string, seconds = this.#parts.defaultTimeout): Promise<Sandbox> {
+  async extend(caller: Caller | null, id: string, asked?: number): Promise<Sandbox> {
+    const { extensions, defaultTimeout } = this.#parts;
+    const seconds = extensions.secondsFor(caller, asked, defaultTimeout);
+    await this.#permit(caller, id, seconds);
+    return this.#extend(caller, id, seconds);
+  }
+
+  async #extend(caller: Caller | null, id: string, seconds: number): Promise<Sandbox> {
     const change = (sandbox: Sandbox, now: number) => extend(sandbox, seconds, now);
     return this.#untilThawed(await this.#change(caller, id, change));
+  }
+
+  /** Throws what the hook for extensions refuses. Returns the record that it was asked about. */
+  async #permit(caller: Caller | null, id: string, seconds: number): Promise<Sandbox> {
+    const { sandbox, now } = await this.find(caller, id);
+    await this.#parts.extensions.permit(caller, sandbox, seconds, now);
+    return sandbox;
   }
 
   /**
    * Returns a sandbox, whose deadline is moved to at least `seconds` from now. The resume hook resumes a paused one, and
    * `resumed` is true then. Throws `conflict` for a paused sandbox when there is no such hook.
    */
-  async connect(caller: Caller | null, id: string, seconds = 0) {
-    const sandbox = await this.look(caller, id);
-    const { resumes } = this.#parts;
+  async connect(caller: Caller | null, id: string, asked = 0) {
+    const { resumes, extensions, defaultTimeout } = this.#parts;
+    const seconds = extensions.secondsFor(caller, asked, 0);
+    const sandbox = await this.#permit(
+      caller,
+      id,
+      seconds || extensions.secondsFor(caller, undefined, defaultTimeout),
+    );
     const resumed = isGone(sandbox) && isResumable(sandbox) && resumes.isOn;
     if (sandbox.phase === 'paused' && !resumed) {
       throw new EnvdError('conflict', `sandbox '${id}' is paused: the platform must resume it first`);
     }
     // A time to live of 0 means that the client has asked for none.
     if (resumed) await resumes.run(sandbox, new AbortController().signal, seconds || undefined);
-    return { sandbox: await this.extend(caller, id, seconds), resumed };
+    return { sandbox: await this.#extend(caller, id, seconds), resumed };
   }
 
   /** Resumes a sandbox that is not running. Throws `conflict` if it runs, and `unimplemented` without a resume hook. */

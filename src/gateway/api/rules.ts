@@ -1,6 +1,7 @@
 import { EnvdError } from '../../base/errors.ts';
 import type { Caller } from '../access/keys.ts';
-import type { Sandbox } from '../leases/sandbox.ts';
+import type { Quota } from '../access/quotas.ts';
+import { hostOf, type Sandbox } from '../leases/sandbox.ts';
 
 /** The metadata of a sandbox may have this size, in bytes of JSON. */
 const METADATA_BYTES = 16 * 1024;
@@ -16,6 +17,33 @@ export function assertMetadataFits(wanted: Pick<Sandbox, 'metadata'>): void {
   if (bytes <= METADATA_BYTES) return;
   const message = `metadata must have at most ${METADATA_BYTES} bytes of JSON, not ${bytes}`;
   throw new EnvdError('invalid_argument', message);
+}
+
+/** Throws `invalid_argument` if a client asks the create hook for a larger machine than its quota has. */
+export function assertSizeFits(asked: Readonly<Record<string, unknown>>, { cpu, memory }: Quota): void {
+  const sizes = [
+    ['cpuCount', cpu, 'cpu'],
+    ['memoryMB', memory, 'memory'],
+  ] as const;
+  for (const [name, most, quota] of sizes) {
+    const value = asked[name];
+    if (most === undefined || value === undefined || value === null) continue;
+    if (typeof value === 'number' && value <= most) continue;
+    const message = `${name} must be a number up to ${most} (quota ${quota}), not '${String(value).slice(0, 64)}'`;
+    throw new EnvdError('invalid_argument', message);
+  }
+}
+
+/** Throws `conflict` for a sandbox that comes to a host that is drained. */
+export function assertTakesNew(
+  before: Sandbox | null,
+  after: Pick<Sandbox, 'host' | 'address'>,
+  drained: ReadonlySet<string>,
+): void {
+  const host = hostOf(after);
+  if (!drained.has(host) || (before !== null && hostOf(before) === host)) return;
+  const message = `host '${host}' is being drained: register the sandbox at another one`;
+  throw new EnvdError('conflict', message);
 }
 
 /** Returns whether a caller may see a sandbox. Clients see only their own, and not before it is created. */

@@ -28,6 +28,10 @@ export interface HookConfig extends ResumeLimits {
   readonly killHook: string | null;
   /** This hook resumes a paused sandbox. If it is null, the sandbox stays paused. */
   readonly resumeHook: string | null;
+  /** This hook decides whether a client may extend the time to live of a sandbox. If it is null, every client may. */
+  readonly extendHook: string | null;
+  /** The URL of a server that gets the events of sandboxes, or null. */
+  readonly eventHook: string | null;
   /** This hook says which machines exist. If it is null, they are not compared with the registry. */
   readonly listHook: string | null;
   /** The time between two comparisons, in seconds. */
@@ -54,6 +58,8 @@ export const OPTIONAL_HOOKS = {
   killHook: null,
   resumeHook: null,
   listHook: null,
+  extendHook: null,
+  eventHook: null,
   templateFile: null,
   hookSecret: null,
 } as const;
@@ -72,6 +78,11 @@ function readHook(given: string): string | null {
 const parseHook = parseAs(
   readHook,
   'It must be a command, or a URL such as https://platform.example/hook without a fragment.',
+);
+
+const parseHookUrl = parseAs(
+  (given) => (/^https?:/i.test(given.trim()) ? readHook(given) : null),
+  'It must be a URL such as https://platform.example/events without a fragment.',
 );
 
 /** Returns the name of an option, or null if the text is none. */
@@ -110,6 +121,8 @@ export const HOOK_SETTINGS: readonly Setting[] = [
   ),
   setting('--kill-hook <command|url>', 'removes the machine of a sandbox that is deleted', parseHook),
   setting('--resume-hook <command|url>', 'resumes a paused sandbox when a request needs it', parseHook),
+  setting('--extend-hook <command|url>', 'decides whether a client may extend a time to live', parseHook),
+  setting('--event-hook <url>', 'gets what happens to sandboxes', parseHookUrl),
   setting('--list-hook <command|url>', 'says which machines exist, one id in each line', parseHook),
   setting('--list-interval <seconds>', 'time between two comparisons with that list', parseWait, 180),
   {

@@ -5,7 +5,14 @@ import { type HookEvent, type Hooks, hookRequest, LATE_HOOK, missingHook } from 
 import { failCreation } from '../leases/creation.ts';
 import { failFreeze, yieldPlace } from '../leases/failed-freeze.ts';
 import { expireIdle, keepAwake } from '../leases/idle-expiry.ts';
-import { type ObservedFreeze, outcomeOf, type Paused, type Phase, type Sandbox } from '../leases/sandbox.ts';
+import {
+  expiryId,
+  type ObservedFreeze,
+  outcomeOf,
+  type Paused,
+  type Phase,
+  type Sandbox,
+} from '../leases/sandbox.ts';
 import {
   commitExpiry,
   complete,
@@ -28,8 +35,8 @@ export interface ExpirationParts {
   readonly registry: Registry;
   readonly hooks: Hooks;
   readonly maker: MachineMaker;
-  /** A sandbox that a hook has resumed gets this time to live, in seconds. */
-  readonly resumedFor: number;
+  /** A sandbox of this owner that a hook has resumed gets this time to live, in seconds. */
+  readonly resumedFor: (owner: string | null) => number;
   readonly paused: Paused;
   readonly addresses: Addresses;
   /** Identifies this run of this gateway. */
@@ -138,7 +145,7 @@ export class Expiration {
 
   async #resume(sandbox: Sandbox, signal: AbortSignal): ReturnType<Step> {
     const { resumedFor, logger } = this.#parts;
-    const end: Transition = (current, now) => endResume(current, resumedFor, now);
+    const end: Transition = (current, now) => endResume(current, resumedFor(current.owner), now);
     const failed: Transition = (current, now) => failResume(current, this.#parts.paused.keptMs, now);
     const next = await this.#call('resume', sandbox, signal, end, failed);
     if (next?.phase !== 'thawing') return next;
@@ -180,9 +187,15 @@ export class Expiration {
     succeeded: Transition,
     failed: Transition,
   ): ReturnType<Step> {
-    const [hook, request] = [this.#parts.hooks[event], hookRequest(event, sandbox)];
+    const { hooks, registry } = this.#parts;
+    const hook = hooks[event];
     try {
       if (!hook) throw missingHook(event);
+      const request = hookRequest(
+        event,
+        sandbox,
+        event === 'resume' ? await registry.shared.drained() : null,
+      );
       const onLate = () => this.#parts.logger.warn({ sandboxID: sandbox.id, event }, LATE_HOOK);
       await this.tally.hooks.measure(() => hook.run(request, signal, onLate));
     } catch (error) {
@@ -190,7 +203,7 @@ export class Expiration {
       return this.#failed(sandbox, event === 'expire' ? 'hook' : event, failed, error);
     }
     const next = await this.#record(sandbox, succeeded, 'done');
-    if (next !== undefined) hook.forget(request.expiryID);
+    if (next !== undefined) hook.forget(expiryId(sandbox));
     return next;
   }
 

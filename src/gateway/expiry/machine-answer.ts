@@ -57,7 +57,7 @@ const MEMBERS: Readonly<Record<string, Check>> = {
  */
 export function readMachine(text: string, token: string, addresses: Pick<Addresses, 'admit'>): MachineAnswer {
   const answer = parseAnswer(text);
-  if (typeof answer.error === 'string') throw refusalOf(answer.error, answer.code);
+  if (typeof answer.error === 'string') throw hookRefusal(answer.error, answer.code);
   for (const [name, { wanted, accepts }] of Object.entries(MEMBERS))
     if (answer[name] !== undefined && !accepts(answer[name]))
       throw malformed(`member ${name} must be ${wanted}`);
@@ -86,9 +86,10 @@ function parseAnswer(text: string): Readonly<Record<string, unknown>> {
   throw malformed(`it is not a JSON object: '${text.slice(0, 200)}'`);
 }
 
-function refusalOf(message: string, code: unknown): HttpError {
+/** Returns the refusal of a hook for the client, with the status `otherwise` if `code` is none of a refusal. */
+export function hookRefusal(message: string, code: unknown, otherwise = 400): HttpError {
   const isClients = Number.isInteger(code) && ((Number(code) >= 400 && Number(code) <= 499) || code === 501);
-  return new HttpError(isClients ? Number(code) : 400, message.slice(0, 1000));
+  return new HttpError(isClients ? Number(code) : otherwise, message.slice(0, 1000));
 }
 
 function malformed(reason: string): EnvdError {

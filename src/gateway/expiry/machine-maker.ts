@@ -1,12 +1,12 @@
 import { randomBytes } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Logger } from 'pino';
-import { EnvdError, messageOf } from '../../base/errors.ts';
+import { EnvdError, HttpError, messageOf } from '../../base/errors.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
 import type { Addresses } from '../access/addresses.ts';
-import { createRequest, type Hook, LATE_HOOK } from '../hooks/hook.ts';
+import { createRequest, type Hook, LATE_HOOK, type WantedOfHook } from '../hooks/hook.ts';
 import { endCreation, placeMachine } from '../leases/creation.ts';
-import { expiryId, type Sandbox } from '../leases/sandbox.ts';
+import { expiryId, hostOf, type Sandbox } from '../leases/sandbox.ts';
 import { init } from './guest.ts';
 import { type MachineAnswer, readMachine } from './machine-answer.ts';
 
@@ -16,12 +16,17 @@ const RETRY_MS = 50;
 const TOKEN_BYTES = 32;
 
 /** The wishes of a client for a new sandbox. They are not recorded, because the variables may be secrets. */
-export interface WantedMachine {
-  /** The time to live, in seconds. */
-  readonly seconds: number;
+export interface WantedMachine extends WantedOfHook {
   readonly envVars: Readonly<Record<string, string>>;
-  /** The rest of the client's body, for the hook. */
-  readonly asked: object;
+}
+
+export interface MachineMakerParts {
+  /** The hook makes machines. It is null if there is none. */
+  readonly hook: Hook | null;
+  /** Returns the hosts on which no machine may be made. */
+  readonly drained: () => Promise<ReadonlySet<string>>;
+  readonly addresses: Addresses;
+  readonly logger: Logger;
 }
 
 /**
@@ -43,12 +48,14 @@ interface Order extends WantedMachine {
 /** Makes the machines of new sandboxes, for which clients of this gateway wait. */
 export class MachineMaker {
   readonly #hook: Hook | null;
+  readonly #drained: MachineMakerParts['drained'];
   readonly #addresses: Addresses;
   readonly #logger: Logger;
   /** The keys are ids of sandboxes. */
   readonly #orders = new Map<string, Order>();
 
-  constructor(hook: Hook | null, addresses: Addresses, logger: Logger) {
+  constructor({ hook, drained, addresses, logger }: MachineMakerParts) {
+    this.#drained = drained;
     this.#logger = logger;
     this.#hook = hook;
     this.#addresses = addresses;
@@ -86,6 +93,9 @@ export class MachineMaker {
     try {
       const { placed, settings } = await this.#make(sandbox, order, record, signal);
       if (placed?.phase !== 'creating') return placed;
+      // The place is recorded, so a drain that begins later finds the sandbox.
+      if ((await this.#drained()).has(hostOf(placed)))
+        throw new HttpError(503, `host '${hostOf(placed)}' is being drained: try again later`);
       await this.#initialize(
         placed,
         { ...settings, envVars: { ...settings.envVars, ...order.envVars } },
@@ -104,7 +114,7 @@ export class MachineMaker {
    */
   async #abandon(sandbox: Sandbox, record: RecordChange, signal: AbortSignal): Promise<never> {
     if (sandbox.address === '')
-      await this.#make(sandbox, { seconds: 0, asked: {}, onLate() {} }, record, signal);
+      await this.#make(sandbox, { seconds: 0, asked: {}, quota: {}, onLate() {} }, record, signal);
     throw new EnvdError(
       'aborted',
       'the gateway that began to create the sandbox has stopped, so no client waits for it',
@@ -114,11 +124,12 @@ export class MachineMaker {
   /** Calls the hook, and records the machine that it has made. */
   async #make(
     sandbox: Sandbox,
-    { seconds, asked, onLate }: Pick<Order, 'seconds' | 'asked' | 'onLate'>,
+    { onLate, ...wanted }: WantedOfHook & Pick<Order, 'onLate'>,
     record: RecordChange,
     signal: AbortSignal,
   ) {
-    const answer = await this.#hook?.run(createRequest(sandbox, seconds, asked), signal, () => {
+    const request = createRequest(sandbox, wanted, await this.#drained());
+    const answer = await this.#hook?.run(request, signal, () => {
       this.#logger.warn({ sandboxID: sandbox.id, event: 'create' }, LATE_HOOK);
       onLate();
     });

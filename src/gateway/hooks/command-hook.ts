@@ -99,6 +99,7 @@ export class CommandHook implements Hook {
         EXPIRY_ID: request.expiryID,
         OUTCOME: request.outcome,
         EVENT: request.event,
+        ...(typeof request.owner === 'string' && { OWNER: request.owner }),
         ...(typeof request.templateID === 'string' && { TEMPLATE_ID: request.templateID }),
       },
     });

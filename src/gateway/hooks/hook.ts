@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { EnvdError, messageOf } from '../../base/errors.ts';
+import type { Quota } from '../access/quotas.ts';
 import { expiryId, type Outcome, outcomeOf, type Sandbox } from '../leases/sandbox.ts';
 import type { Signer } from './signer.ts';
 
@@ -49,11 +50,21 @@ export interface HookRequest {
   readonly [more: string]: unknown;
 }
 
-/**
- * Returns the request to a hook that makes a machine. `asked` is the body of the client without its variables, which are
- * secrets.
- */
-export function createRequest(sandbox: Sandbox, seconds: number, asked: object): HookRequest {
+/** The wishes of a client for a machine, and the limits of the platform, as a hook gets them. */
+export interface WantedOfHook {
+  readonly seconds: number;
+  /** The body of the client without its variables, which are secrets. */
+  readonly asked: object;
+  /** The owner may have this, and the machine may be as large as this. */
+  readonly quota: Quota;
+}
+
+/** Returns the request to a hook that makes a machine, on none of the hosts that are `drained`. */
+export function createRequest(
+  sandbox: Sandbox,
+  { seconds, asked, quota: { cpu, memory } }: WantedOfHook,
+  drained: ReadonlySet<string>,
+): HookRequest {
   const { id, templateID, metadata, owner } = sandbox;
   return {
     event: 'create',
@@ -64,14 +75,20 @@ export function createRequest(sandbox: Sandbox, seconds: number, asked: object):
     templateID,
     timeout: seconds,
     owner,
+    quota: { cpu: cpu ?? null, memory: memory ?? null },
+    drainedHosts: [...drained],
     metadata,
     request: asked,
   };
 }
 
-/** Returns the request to a hook that pauses, removes or resumes a machine. */
-export function hookRequest(event: Exclude<HookEvent, 'create'>, sandbox: Sandbox) {
-  const { id, address, port, metadata, deadline, failures, observed } = sandbox;
+/** Returns the request to a hook that pauses, removes or resumes a machine; it resumes none on the hosts that are `drained`. */
+export function hookRequest(
+  event: Exclude<HookEvent, 'create'>,
+  sandbox: Sandbox,
+  drained: ReadonlySet<string> | null = null,
+) {
+  const { id, address, port, owner, host, metadata, deadline, failures, observed } = sandbox;
   return {
     event,
     expiryID: expiryId(sandbox),
@@ -81,6 +98,9 @@ export function hookRequest(event: Exclude<HookEvent, 'create'>, sandbox: Sandbo
     endAt: new Date(deadline).toISOString(),
     address,
     port,
+    owner: owner ?? null,
+    ...(host !== undefined && { host }),
+    ...(drained && { drainedHosts: [...drained] }),
     metadata,
     freeze: observed?.freeze ?? null,
     collapse: observed?.collapse ?? null,

@@ -31,5 +31,5 @@ export function endCreation(sandbox: Sandbox, seconds: number, now: number): San
  * what exists of the machine. Otherwise returns null, which removes only the record.
  */
 export function failCreation(sandbox: Sandbox, canRemove: boolean, now: number): Sandbox | null {
-  return canRemove ? toRemoving(sandbox, now) : null;
+  return canRemove ? toRemoving({ endCause: 'failure', ...sandbox }, now) : null;
 }

@@ -14,6 +14,7 @@ export function expireIdle(sandbox: Sandbox, now: number): Sandbox {
     deadline: Math.min(sandbox.deadline, now),
     expiries: sandbox.expiries + 1,
     observed: null,
-  };
+    endCause: 'idle',
+  } as const;
   return transition(sandbox, 'expiring', change);
 }

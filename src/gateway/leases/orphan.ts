@@ -4,5 +4,6 @@ import { register, toRemoving } from './transitions.ts';
 /** Returns a record for a machine that has none, so that the kill hook removes the machine as it does any other. */
 export function removeOrphan(id: string, now: number): Sandbox {
   const nowhere = { address: '', ip: null, port: 1, accessToken: null, envdVersion: '0.0.0', metadata: {} };
-  return toRemoving(register(null, { id, ...nowhere, onExpiry: 'remove', owner: null }, 0, now), now);
+  const record = register(null, { id, ...nowhere, onExpiry: 'remove', owner: null }, 0, now);
+  return toRemoving({ ...record, endCause: 'orphan' }, now);
 }

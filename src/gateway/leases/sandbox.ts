@@ -68,6 +68,9 @@ export interface Registration extends Description {
   readonly owner: string | null;
 }
 
+/** Why a sandbox is paused or removed, if not because its time was up. */
+export type EndCause = 'idle' | 'request' | 'drain' | 'forgotten' | 'failure' | 'orphan';
+
 /** The record of a sandbox. Times are Unix ms. */
 export interface Sandbox extends Registration {
   /** Each registration gets a new, random incarnation. */
@@ -91,6 +94,8 @@ export interface Sandbox extends Registration {
   readonly pausedFrom?: number;
   /** A paused sandbox had this time left when a client paused it, in ms; it gets the time back when it is resumed. */
   readonly leftMs?: number;
+  /** While the sandbox is being paused or removed: why, if not because its time was up. */
+  readonly endCause?: EndCause;
   /** If true, the sandbox must be removed when the running hook has ended. */
   readonly isDoomed?: boolean;
   /** If this is absent, a hook has paused the machine of a paused sandbox. */
@@ -172,7 +177,7 @@ export function countedFailures({ failures, isSilent }: Sandbox): number {
 }
 
 /** Returns the machine that a sandbox runs on, as far as it is known. */
-export function hostOf({ host, address }: Sandbox): string {
+export function hostOf({ host, address }: Pick<Sandbox, 'host' | 'address'>): string {
   return host ?? address;
 }
 

@@ -3,6 +3,7 @@ import { EnvdError } from '../../base/errors.ts';
 import { recordUse, usedAt } from './idle.ts';
 import {
   dueAt,
+  type EndCause,
   isGone,
   type ObservedFreeze,
   outcomeOf,
@@ -93,7 +94,7 @@ function privacyOf(before: Sandbox | null, { owner, trafficToken }: Registration
  * cause them. Throws `not_found` if the expiry is committed, or if the sandbox is paused, removed or being created.
  */
 export function setTimeToLive(sandbox: Sandbox, seconds: number, now: number): Sandbox {
-  const { pausedFrom: _, ...rest } = uncommitted(sandbox);
+  const { pausedFrom: _, endCause: _cause, ...rest } = uncommitted(sandbox);
   return {
     ...rest,
     ...usedAt(rest, now),
@@ -124,20 +125,20 @@ function uncommitted(sandbox: Sandbox): Sandbox {
  * Makes a sandbox expire now, and lets the expiry pause it whatever its registration says. Throws `conflict` when the sandbox
  * is paused already, and `not_found` when it is being removed or created.
  */
-export function pause(sandbox: Sandbox, now: number): Sandbox {
+export function pause(sandbox: Sandbox, now: number, endCause: EndCause = 'request'): Sandbox {
   const { id, phase, deadline, pausedFrom = deadline } = sandbox;
   if (phase === 'paused' || phase === 'resuming')
     throw new EnvdError('conflict', `sandbox '${id}' is already paused`);
   if (phase === 'committed' && outcomeOf(sandbox) === 'pause') return { ...sandbox, pausedFrom };
   const retryAt = Math.min(sandbox.retryAt, now);
-  return { ...uncommitted(sandbox), deadline: Math.min(deadline, now), pausedFrom, retryAt };
+  return { ...uncommitted(sandbox), deadline: Math.min(deadline, now), pausedFrom, retryAt, endCause };
 }
 
 /** Lets a hook remove the machine of a sandbox as soon as no other hook runs for it. */
-export function removeSandbox(sandbox: Sandbox, now: number): Sandbox {
+export function removeSandbox(sandbox: Sandbox, now: number, endCause: EndCause = 'request'): Sandbox {
   if (sandbox.phase === 'removing' || sandbox.isDoomed) return sandbox;
-  if (IN_HOOK.includes(sandbox.phase)) return { ...sandbox, isDoomed: true };
-  return toRemoving({ ...sandbox, failures: 0 }, now);
+  if (IN_HOOK.includes(sandbox.phase)) return { ...sandbox, isDoomed: true, endCause };
+  return toRemoving({ ...sandbox, failures: 0, endCause }, now);
 }
 
 /** Begins the removal of the machine of a sandbox, at `retryAt`. */
@@ -204,7 +205,8 @@ export function date(sandbox: Sandbox, keptMs: number, now: number): Sandbox {
 export function acquire(sandbox: Sandbox, owner: string, now: number, canRemove = false): Sandbox | null {
   if (dueAt(sandbox) > now) return sandbox;
   const claim = { owner, until: now + LEASE_MS };
-  if (sandbox.phase === 'paused') return canRemove ? { ...removeSandbox(sandbox, now), claim } : null;
+  if (sandbox.phase === 'paused')
+    return canRemove ? { ...removeSandbox(sandbox, now, 'forgotten'), claim } : null;
   // A sandbox that seems to be idle is only claimed, because its daemon is asked first whether processes run.
   if (sandbox.phase !== 'running' || sandbox.deadline > now) return { ...sandbox, claim };
   return transition(sandbox, 'expiring', { claim, expiries: sandbox.expiries + 1, observed: null });
@@ -244,7 +246,8 @@ export function complete(
   // Without a hook for expiries, the machine still exists.
   if (outcome === 'remove') return canRemove && !byHook ? toRemoving(sandbox, now) : null;
   if (sandbox.isDoomed) return toRemoving(sandbox, now);
-  const { pausedFrom: _, isResumed: _resumed, machine: _machine, leftMs: _left, ...rest } = sandbox;
+  const { pausedFrom: _, isResumed: _resumed, machine: _machine, leftMs: _left, ...others } = sandbox;
+  const { endCause: _cause, ...rest } = others;
   const leftMs = (sandbox.pausedFrom ?? 0) - sandbox.deadline;
   const kept = { ...forgottenAfter(keptMs, now), ...(leftMs > 0 && { leftMs }) };
   const change = { claim: null, failures: 0, retryAt: 0, ...kept };
@@ -253,7 +256,7 @@ export function complete(
 
 /** Lets a sandbox run whose guest has been thawed. */
 export function resume(sandbox: Sandbox): Sandbox {
-  const { forgetAt: _, machine: _machine, isResumed: _resumed, ...rest } = sandbox;
+  const { forgetAt: _, machine: _machine, isResumed: _resumed, endCause: _cause, ...rest } = sandbox;
   return transition(rest, 'running', { claim: null, observed: null });
 }
 

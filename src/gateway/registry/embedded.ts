@@ -1,21 +1,13 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { type FileHandle, open } from 'node:fs/promises';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
-import { EnvdError, isSystemError, messageOf } from '../../base/errors.ts';
-import {
-  countedFailures,
-  dueAt,
-  hostOf,
-  PHASES,
-  type Phase,
-  readRecord,
-  type Sandbox,
-} from '../leases/sandbox.ts';
-import { GroupSync } from './group-sync.ts';
+import { EnvdError, messageOf } from '../../base/errors.ts';
+import { dueAt, PHASES, type Phase, readRecord, type Sandbox } from '../leases/sandbox.ts';
+import { DiskSync } from './disk-sync.ts';
+import { type Due, dueSandboxOf } from './due.ts';
+import { EmbeddedState, STATE_SCHEMA } from './embedded-state.ts';
 import { restrictFiles } from './private-files.ts';
 import type {
-  Due,
-  DueSandbox,
   OnChange,
   Order,
   PageQuery,
@@ -25,6 +17,8 @@ import type {
   Store,
   Stored,
 } from './registry.ts';
+import type { WriteOptions } from './shared-state.ts';
+import { steadyNow } from './steady-now.ts';
 
 const SCHEMA = `
   CREATE TABLE IF NOT EXISTS sandboxes (
@@ -39,12 +33,11 @@ const SCHEMA = `
   CREATE INDEX IF NOT EXISTS by_phase ON sandboxes (json_extract(record, '$.phase'));
   CREATE TABLE IF NOT EXISTS gateway (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
   PRAGMA user_version = 1;
+  ${STATE_SCHEMA}
 `;
 
 type Row = Readonly<Record<string, unknown>>;
 
-/** SQLite returns this code when the disk is full (sqlite.org/rescode.html). */
-const SQLITE_FULL = 13;
 const BEFORE_ALL: Position = { startedAt: -1, id: '' };
 const BEHIND_ALL: Position = { startedAt: Number.MAX_SAFE_INTEGER, id: '' };
 /**
@@ -53,9 +46,10 @@ const BEHIND_ALL: Position = { startedAt: Number.MAX_SAFE_INTEGER, id: '' };
  */
 export class EmbeddedStore implements Store {
   readonly exclusive = true;
+  readonly shared: EmbeddedState;
   readonly #database: DatabaseSync;
   readonly #log: FileHandle;
-  readonly #sync: GroupSync;
+  readonly #sync: DiskSync;
   readonly #read: StatementSync;
   readonly #pages: Readonly<Record<Order, StatementSync>>;
   readonly #pagesOfOwner: Readonly<Record<Order, StatementSync>>;
@@ -73,7 +67,7 @@ export class EmbeddedStore implements Store {
     this.#database = database;
     this.#log = log;
     // datasync() runs in the thread pool, so it does not block the event loop.
-    this.#sync = new GroupSync(() => log.datasync());
+    this.#sync = new DiskSync(() => log.datasync());
     const table = 'sandboxes';
     this.#read = database.prepare(`SELECT version, record FROM ${table} WHERE id = ?`);
     this.#daemon = database.prepare(
@@ -107,6 +101,10 @@ export class EmbeddedStore implements Store {
       `UPDATE ${table} SET version = ?, attention = ?, record = ? WHERE id = ? AND version = ?`,
     );
     this.#remove = database.prepare(`DELETE FROM ${table} WHERE id = ? AND version = ?`);
+    this.shared = new EmbeddedState(database, this.#sync);
+    if (!this.shared.isNew) return;
+    for (const row of database.prepare(`SELECT record FROM ${table}`).iterate())
+      for (const sandbox of readable(row)) this.shared.meter(null, sandbox, steadyNow());
   }
 
   /**
@@ -169,17 +167,40 @@ export class EmbeddedStore implements Store {
     return { sandbox: stored?.sandbox ?? null, now };
   }
 
-  async write(id: string, sandbox: Sandbox | null, expected: string | null): Promise<boolean> {
+  async write(
+    id: string,
+    sandbox: Sandbox | null,
+    expected: string | null,
+    options: WriteOptions = {},
+  ): Promise<boolean> {
+    const isWritten = await this.#sync.durably(() => this.#writeAll(id, sandbox, expected, options));
+    if (isWritten) this.#onChange(id);
+    return isWritten;
+  }
+
+  /** Writes a record and what belongs to it, or nothing. */
+  #writeAll(
+    id: string,
+    sandbox: Sandbox | null,
+    expected: string | null,
+    { events = [], quota }: WriteOptions,
+  ): boolean {
+    const now = steadyNow();
+    this.#database.exec('BEGIN');
     try {
-      if (!this.#writeNow(id, sandbox, expected)) return false;
-      await this.#sync.sync();
-      this.#onChange(id);
-      return true;
+      const row = this.#read.get(id);
+      if (quota && sandbox?.owner && !row) this.shared.admit(sandbox.owner, quota, now);
+      const isWritten = this.#writeNow(id, sandbox, expected);
+      if (isWritten) {
+        this.shared.meter(row ? readRecord(String(row.record)) : null, sandbox, now);
+        this.shared.add(events, now);
+      }
+      this.#database.exec('COMMIT');
+      return isWritten;
     } catch (error) {
-      if (!isFull(error)) throw error;
-      throw new EnvdError('no_space', 'the registry cannot be written: its disk is full, free some space', {
-        cause: error,
-      });
+      // A full disk may have ended the transaction.
+      if (this.#database.isTransaction) this.#database.exec('ROLLBACK');
+      throw error;
     }
   }
 
@@ -224,7 +245,7 @@ export class EmbeddedStore implements Store {
 
   async due(limit: number, offset: number): Promise<Due> {
     const now = steadyNow();
-    const sandboxes = this.#due.all(now, limit, offset).flatMap(readable).map(describeDue);
+    const sandboxes = this.#due.all(now, limit, offset).flatMap(readable).map(dueSandboxOf);
     const at = this.#next.get(now)?.at;
     return { sandboxes, nextInMs: typeof at === 'number' ? at - now : Number.POSITIVE_INFINITY };
   }
@@ -237,28 +258,6 @@ export class EmbeddedStore implements Store {
     await this.#log.close();
     this.#database.close();
   }
-}
-
-/**
- * Returns a wall-clock time (Unix ms) that does not jump while the gateway runs, because a jump could expire every sandbox at
- * once.
- */
-function steadyNow(): number {
-  return Math.floor(performance.timeOrigin + performance.now());
-}
-
-function isFull(error: unknown): boolean {
-  const code = error instanceof Error && 'errcode' in error ? Number(error.errcode) & 0xff : 0;
-  return code === SQLITE_FULL || isSystemError(error, 'ENOSPC', 'EDQUOT');
-}
-
-function describeDue(sandbox: Sandbox): DueSandbox {
-  return {
-    id: sandbox.id,
-    host: hostOf(sandbox),
-    owner: sandbox.owner ?? null,
-    failures: countedFailures(sandbox),
-  };
 }
 
 function readable(row: Row): readonly Sandbox[] {

@@ -1,11 +1,15 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import type { Logger } from 'pino';
+import { QuotaReached } from '../access/quotas.ts';
 import { dueAt, PHASES, type Phase, readRecord, type Sandbox } from '../leases/sandbox.ts';
+import type { Due } from './due.ts';
 import { LookCache } from './look-cache.ts';
 import { type OnMessage, RedisLink, type Server } from './redis-link.ts';
-import { BARRIER, fieldsOf, KEYS, SHARED_KEY } from './redis-scripts.ts';
-import type { Due, OnChange, PageQuery, ReadRecord, RecordPage, Store, Stored } from './registry.ts';
+import { BARRIER, fieldsOf, KEYS, optionsOf, SHARED_KEY } from './redis-scripts.ts';
+import { RedisState } from './redis-state.ts';
+import type { OnChange, PageQuery, ReadRecord, RecordPage, Store, Stored } from './registry.ts';
 import { Retention } from './retention.ts';
+import type { SharedState, WriteOptions } from './shared-state.ts';
 
 /** So many records are put into the lists at a time, so that other commands can run in between. */
 const ENTERED = 500;
@@ -14,6 +18,7 @@ const DAEMON_TOLD = /^daemon:(\d+)$/;
 /** Keeps records in a Redis server that several gateways share. Each write is one script, which Redis runs atomically. */
 export class RedisStore implements Store {
   readonly exclusive = false;
+  readonly shared: SharedState;
   readonly #link: RedisLink;
   readonly #cache: LookCache;
   readonly #retention: Retention;
@@ -21,6 +26,7 @@ export class RedisStore implements Store {
 
   private constructor(link: RedisLink, cache: LookCache, retention: Retention) {
     this.#link = link;
+    this.shared = new RedisState(link);
     this.#retention = retention;
     this.#cache = cache;
   }
@@ -101,15 +107,22 @@ export class RedisStore implements Store {
     return this.#cache.look(id);
   }
 
-  async write(id: string, sandbox: Sandbox | null, expected: string | null): Promise<boolean> {
+  async write(
+    id: string,
+    sandbox: Sandbox | null,
+    expected: string | null,
+    options: WriteOptions = {},
+  ): Promise<boolean> {
     const attention = sandbox ? dueAt(sandbox) : Number.POSITIVE_INFINITY;
     const score = Number.isFinite(attention) ? String(attention) : '+inf';
     const record = sandbox ? JSON.stringify(sandbox) : '';
     const version = randomUUID();
-    const values = [id, expected ?? '', version, score, record, ...fieldsOf(sandbox)];
+    const fields = [...fieldsOf(sandbox), ...optionsOf(sandbox, options)];
+    const values = [id, expected ?? '', version, score, record, ...fields];
     try {
       const written = await this.#link.write((client) => client.writeRecord(KEYS.record(id), values));
-      return written !== '' && (written === version || this.#link.distrust());
+      if (written === '' || written === version) return written !== '';
+      throw reachedOf(written, sandbox?.owner ?? '', options) ?? this.#link.distrust();
     } finally {
       // A change counts at once on this gateway. Even a write that failed may have changed the record.
       this.#cache.forget(id);
@@ -187,4 +200,11 @@ async function isDaemon(link: RedisLink, ip: string | null, port: number): Promi
 function readable(record = ''): readonly Sandbox[] {
   const sandbox = readRecord(record);
   return sandbox ? [sandbox] : [];
+}
+
+/** Returns the error for a quota that a write has reached, or null if the reply names none. */
+function reachedOf(reply: string, owner: string, { quota = {} }: WriteOptions): QuotaReached | null {
+  const [name, waitMs] = reply.split(' ');
+  if (name === 'sandboxes') return QuotaReached.sandboxes(owner, quota.sandboxes ?? 0);
+  return name === 'creates' ? QuotaReached.creates(owner, quota.creates ?? 0, Number(waitMs)) : null;
 }

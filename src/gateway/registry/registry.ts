@@ -1,31 +1,18 @@
 import { untilAborted } from '../../base/abort.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
+import type { Quota } from '../access/quotas.ts';
+import { eventsOf } from '../leases/events.ts';
 import type { Phase, Sandbox } from '../leases/sandbox.ts';
 import { date } from '../leases/transitions.ts';
 import { Changes, type FollowedRecord } from './changes.ts';
+import type { Due } from './due.ts';
+import type { SharedState, WriteOptions } from './shared-state.ts';
 
 /** A record with its version, which changes with every write. */
 export interface Stored {
   /** It is null if the record is malformed. */
   readonly sandbox: Sandbox | null;
   readonly version: string;
-}
-
-/** A sandbox that some gateway has to act on. */
-export interface DueSandbox {
-  readonly id: string;
-  readonly host: string;
-  readonly owner: string | null;
-  readonly failures: number;
-}
-
-/** The sandboxes that some gateway has to act on. */
-export interface Due {
-  readonly sandboxes: readonly DueSandbox[];
-  /**
-   * The time until the next one is due, in ms. It is 0 or less if more are due already, and infinity if there are no others.
-   */
-  readonly nextInMs: number;
 }
 
 export type Order = 'asc' | 'desc';
@@ -68,6 +55,7 @@ export type OnChange = (id: string | null) => void;
 export interface Store extends AsyncDisposable {
   /** True if no other gateway can open the store at the same time. */
   readonly exclusive: boolean;
+  readonly shared: SharedState;
   /** Throws if records cannot be read or written now, or if records are lost or may be. */
   check(): Promise<void>;
   /** Throws `unavailable` if records were lost or may be, as far as that is known. */
@@ -82,9 +70,14 @@ export interface Store extends AsyncDisposable {
   look(id: string): Promise<ReadRecord>;
   /**
    * Writes a record, or removes it if `sandbox` is null. Does so only if its version is still `expected`, which is null for a
-   * new record. Returns whether it did.
+   * new record. Returns whether it did. Throws `QuotaReached` if a quota is reached.
    */
-  write(id: string, sandbox: Sandbox | null, expected: string | null): Promise<boolean>;
+  write(
+    id: string,
+    sandbox: Sandbox | null,
+    expected: string | null,
+    options?: WriteOptions,
+  ): Promise<boolean>;
   /**
    * Returns whether a port belongs, or may belong, to a daemon at the address `ip`. Daemons at host names may be at any
    * address. If `ip` is null, the address is not known, so a daemon at any address counts.
@@ -125,6 +118,10 @@ export class Registry {
     this.#onMalformed = onMalformed;
   }
 
+  get shared(): SharedState {
+    return this.#store.shared;
+  }
+
   /** Throws if records cannot be read or written now. */
   check(): Promise<void> {
     return this.#store.check();
@@ -146,12 +143,21 @@ export class Registry {
     return this.#store.look(id);
   }
 
-  /** Creates or replaces a record. Calls `make` again if the record changes meanwhile. Throws what `make` throws. */
-  async put(id: string, make: (before: Sandbox | null, now: number) => Sandbox): Promise<Sandbox> {
+  /**
+   * Creates or replaces a record. Calls `make` again if the record changes meanwhile. Throws what `make` throws, and `QuotaReached`
+   * if the record is a creation that counts for `quota`.
+   */
+  async put(
+    id: string,
+    make: (before: Sandbox | null, now: number) => Sandbox,
+    quota?: Quota,
+  ): Promise<Sandbox> {
     for (;;) {
       const { stored, now } = await this.#store.read(id);
-      const sandbox = make(stored?.sandbox ?? null, now);
-      if (await this.#store.write(id, sandbox, stored?.version ?? null)) return sandbox;
+      const before = stored?.sandbox ?? null;
+      const sandbox = make(before, now);
+      const options = { events: eventsOf(before, sandbox, now), ...(quota && { quota }) };
+      if (await this.#store.write(id, sandbox, stored?.version ?? null, options)) return sandbox;
     }
   }
 
@@ -165,7 +171,8 @@ export class Registry {
       if (!stored?.sandbox) return undefined;
       const sandbox = change(stored.sandbox, now);
       if (sandbox === stored.sandbox) return sandbox;
-      if (await this.#store.write(id, sandbox, stored.version)) return sandbox;
+      const options = { events: eventsOf(stored.sandbox, sandbox, now) };
+      if (await this.#store.write(id, sandbox, stored.version, options)) return sandbox;
     }
   }
 
