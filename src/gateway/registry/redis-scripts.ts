@@ -1,5 +1,5 @@
 import { defineScript } from '@redis/client';
-import { countedFailures, hostOf, PHASES, type Sandbox } from '../leases/sandbox.ts';
+import { CLOSED_MS, countedFailures, DAEMON_PORT, hostOf, PHASES, type Sandbox } from '../leases/sandbox.ts';
 
 /** All keys have this hash tag, so that they are in one slot of a cluster. */
 export const PREFIX = '{envd-gateway}';
@@ -8,6 +8,8 @@ const RECORD = `${PREFIX}:sandbox:`;
 const ATTENTION = `${PREFIX}:attention`;
 /** A hash with the numbers of daemons by endpoint: `IP:PORT`, `*:PORT` for those at host names, and `any:PORT` for all. */
 const DAEMONS = `${PREFIX}:daemons`;
+/** A sorted set of the endpoints of daemons that have no record any more; the score is the time until which they stay closed. */
+const LEFT_DAEMONS = `${PREFIX}:left-daemons`;
 /**
  * Sorted sets of ids; the score is the start of the sandbox. This one has all ids. With a colon and an owner, it has those of
  * the owner.
@@ -53,9 +55,14 @@ const LIST = `
  */
 const WRITE = `${LIST}
   if (redis.call('HGET', KEYS[1], 'version') or '') ~= ARGV[2] then return '' end
+  local time = redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
   local function count(endpoint, port, by)
+    local closed_until = string.format('%d', now + ${CLOSED_MS})
+    if by < 0 then redis.call('ZREMRANGEBYSCORE', '${LEFT_DAEMONS}', '-inf', now) end
     for _, each in ipairs({ endpoint, 'any:' .. port }) do
       if redis.call('HINCRBY', '${DAEMONS}', each, by) <= 0 then redis.call('HDEL', '${DAEMONS}', each) end
+      if by < 0 and port ~= '${DAEMON_PORT}' then redis.call('ZADD', '${LEFT_DAEMONS}', closed_until, each) end
     end
     redis.call('PUBLISH', '${CHANGES}', 'daemon:' .. port)
   end
@@ -70,8 +77,6 @@ const WRITE = `${LIST}
     redis.call('HSET', KEYS[1], 'version', ARGV[3], 'record', ARGV[5], 'endpoint', ARGV[6], 'port', ARGV[7],
       'host', ARGV[8], 'failures', ARGV[9], 'owner', ARGV[12])
     if moved then count(ARGV[6], ARGV[7], 1) end
-    local time = redis.call('TIME')
-    local now = time[1] * 1000 + math.floor(time[2] / 1000)
     local due = ARGV[4] == '+inf' and ARGV[4] or string.format('%d', math.max(tonumber(ARGV[4]), now))
     redis.call('ZADD', '${ATTENTION}', due, ARGV[1])
   end
@@ -169,6 +174,7 @@ export const SCRIPTS = {
 export const KEYS = {
   attention: ATTENTION,
   daemons: DAEMONS,
+  leftDaemons: LEFT_DAEMONS,
   started: STARTED,
   record: (id: string) => RECORD + id,
   ofOwner: (owner: string | null) => (owner === null ? STARTED : `${STARTED}:${owner}`),
