@@ -3,6 +3,7 @@ import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
 import { INTERFACE_VERSION } from '../src/base/program/version.ts';
+import { FRAMEWORKS } from './support/clients/frameworks.ts';
 import { RUN_IN_ORDER, readBlocks } from './support/code/documents.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
@@ -124,7 +125,7 @@ test('docs/compatibility.md names the versions of the clients that the tests run
   const rows = read('docs/compatibility.md').matchAll(/^\| `([^`]+)`[^|]*\| (\d+\.\d+\.\d+) +\|/gm);
   const told = Array.from(rows, ([, name = '', version]) => [name, version]);
   const { dependencies, devDependencies, version } = JSON.parse(read('package.json'));
-  const installed = { ...dependencies, ...devDependencies };
+  const installed = { ...dependencies, ...devDependencies, ...FRAMEWORKS };
   expect(told.length).toBeGreaterThan(3);
   expect(told).toEqual(told.map(([name = '']) => [name, installed[name]]));
   expect(read('docs/compatibility.md')).toContain(
