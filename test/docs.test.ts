@@ -3,7 +3,8 @@ import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
 import { INTERFACE_VERSION } from '../src/base/program/version.ts';
-import { RUN_IN_ORDER, readBlocks } from './support/code/documents.ts';
+import { FRAMEWORKS } from './support/clients/frameworks.ts';
+import { RUN_IN_ORDER, readBlocks, startsGateway } from './support/code/documents.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const read = (file: string) => readFileSync(join(ROOT, file), 'utf8');
@@ -62,8 +63,6 @@ const runAlone = globSync('test/**/*.{test,guest,package}.ts', { cwd: ROOT })
 /** The documents and blocks that no test can run, with the reason. */
 const NOT_RUN: Readonly<Record<string, string>> = {
   'CONTRIBUTING.md': 'it lists the scripts of package.json, and the test below looks for each of them there',
-  'docs/gateway.md: npm run gateway -- --api-key KEY --header-prefix E2b --hook \'pause-vm "$SANDBOX_ID"\'':
-    'it runs until it is ended; test/clients/talk.test.ts starts the program with these flags and another hook',
   'docs/gateway.md: cp -R dist-gateway /opt/envd-gateway':
     'it changes the services of the machine; test/gateway/dist.test.ts starts the same files',
   'docs/packages.md: apt-get install ./envd_*.deb':
@@ -95,7 +94,7 @@ test('docs/README.md links to each document', () => {
 describe('the blocks of commands', () => {
   const named = manuals.flatMap((file) =>
     readBlocks(file)
-      .filter(({ language }) => language === 'console' || !runWhole.includes(file))
+      .filter((block) => !runWhole.includes(file) || (block.language === 'console' && !startsGateway(block)))
       .map(({ code }) => `${file}: ${code.split('\n', 1)[0]}`),
   );
 
@@ -124,7 +123,7 @@ test('docs/compatibility.md names the versions of the clients that the tests run
   const rows = read('docs/compatibility.md').matchAll(/^\| `([^`]+)`[^|]*\| (\d+\.\d+\.\d+) +\|/gm);
   const told = Array.from(rows, ([, name = '', version]) => [name, version]);
   const { dependencies, devDependencies, version } = JSON.parse(read('package.json'));
-  const installed = { ...dependencies, ...devDependencies };
+  const installed = { ...dependencies, ...devDependencies, ...FRAMEWORKS };
   expect(told.length).toBeGreaterThan(3);
   expect(told).toEqual(told.map(([name = '']) => [name, installed[name]]));
   expect(read('docs/compatibility.md')).toContain(

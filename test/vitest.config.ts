@@ -27,7 +27,7 @@ const LONG = [
   'test/daemon/process/extensions.test.ts',
   'test/daemon/project/set-up.test.ts',
   'test/daemon/watch.test.ts',
-  'test/gateway/{cluster,crash,forgotten,idle,sentinel,several}.test.ts',
+  'test/gateway/{cluster,crash,forgotten,frameworks,idle,sentinel,several}.test.ts',
   'test/models/expiry.test.ts',
   'test/platform/{containers,machines}.test.ts',
   'test/{mutants,soak}.test.ts',

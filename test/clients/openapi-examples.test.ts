@@ -9,6 +9,8 @@ import { runBlocks } from '../support/programs/talk.ts';
 /** Prints the status on a line of its own after the answer. */
 const DEFINITIONS = `TOKEN=secret
 curl() { command curl -sS -w '\\n%{http_code}' "$@"; }`;
+const GATEWAY =
+  'npm run gateway -- --api-key KEY --allow-addresses 127.0.0.0/8 --hook true --resume-hook true';
 /** What others need, and what ends it. */
 const FIRST = ['init', 'uploadFiles'];
 const LAST = ['removeSandbox', 'upgrade'];
@@ -49,11 +51,12 @@ describe('the example of', () => {
   }, 180_000);
 
   async function runAll(): Promise<Outcome[]> {
-    const blocks = ['', ...shown.map(({ code }) => code)].map((code) => ({
-      ...{ file: '', heading: '', line: 0, language: 'sh', output: '' },
-      code: code || DEFINITIONS,
-    }));
-    return (await runBlocks(blocks, 'Svc')).slice(1);
+    const block = (language: string, code: string) => ({
+      ...{ file: '', heading: '', line: 0, output: '' },
+      ...{ language, code },
+    });
+    const examples = shown.map(({ code }) => block('sh', code));
+    return (await runBlocks([block('sh', DEFINITIONS), block('console', GATEWAY), ...examples])).slice(2);
   }
 
   test.each(shown.map(({ operation: { operationId } }, index) => [operationId, index] as const))(

@@ -1,16 +1,24 @@
 import { beforeEach, describe, expect, test } from 'vitest';
-import { type Outcome, patternOf, RUN_IN_ORDER, readBlocks } from '../support/code/documents.ts';
+import {
+  type Outcome,
+  patternOf,
+  RUN_IN_ORDER,
+  readBlocks,
+  startsGateway,
+} from '../support/code/documents.ts';
 import { needs } from '../support/machine/needs.ts';
 import { runBlocks } from '../support/programs/talk.ts';
 
 /* Runs each block of these documents as it stands. test/docs.test.ts says what runs the blocks of `console`. */
 
 describe.each(RUN_IN_ORDER.map((documents) => ({ documents })))('$documents', ({ documents }) => {
-  const blocks = documents.flatMap(readBlocks).filter(({ language }) => language !== 'console');
+  const blocks = documents
+    .flatMap(readBlocks)
+    .filter((block) => block.language !== 'console' || startsGateway(block));
   let outcomes: Outcome[];
   beforeEach(async () => {
     needs('mounts', 'ip', 'curl', 'openssl', 'python3', 'cgroup v2');
-    outcomes ??= await runBlocks(blocks, 'E2b');
+    outcomes ??= await runBlocks(blocks);
   }, 180_000);
 
   test.each(blocks.map(({ file, heading, line }, index) => [file, heading, line, index] as const))(

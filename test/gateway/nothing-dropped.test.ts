@@ -34,6 +34,7 @@ test.each([
   ['network.denyOut', { network: { denyOut: ['0.0.0.0/0'] } }],
   ['allow_internet_access', { allow_internet_access: true }],
   ['allow_internet_access', { allow_internet_access: false }],
+  ['autoResume.timeout', { autoResume: { enabled: true, timeout: 60 } }],
   ['somethingNew', { somethingNew: 1 }],
 ])('a creation with %s is 501 unless the create hook provides it', async (name, more) => {
   const { gateway } = await scene();
@@ -82,6 +83,27 @@ test.each(['connect', 'resume', 'pause'])('%s refuses what it does not know', as
     expect([answer.status, answer.body.message]).toEqual([501, expect.stringContaining('leave')]);
   }
   expect((await gateway.call('GET /sandboxes/box')).body.phase).toBe('running');
+});
+
+test.each([
+  ['timeout', { timeout: 900 }],
+  ['refreshes', { duration: 900 }],
+  ['refreshes', {}],
+])('%s refuses what it does not know', async (operation, body) => {
+  const { gateway, agent } = await scene();
+  await gateway.register('box', agent.port, { timeout: 600 });
+  const ask = (more: object) => gateway.call(`POST /sandboxes/box/${operation}`, { ...body, ...more });
+  const { endAt } = (await gateway.call('GET /sandboxes/box')).body;
+  for (const more of [{ autoPause: true }, { memory: true }, { seconds: 5 }]) {
+    const [name] = Object.keys(more);
+    const answer = await ask(more);
+    expect([answer.status, answer.body.message]).toEqual([
+      501,
+      `this gateway does not provide ${name}: leave that out`,
+    ]);
+  }
+  expect((await gateway.call('GET /sandboxes/box')).body.endAt).toBe(endAt);
+  expect((await ask({ somethingNew: null })).status).toBe(204);
 });
 
 test.each([

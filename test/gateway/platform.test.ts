@@ -105,8 +105,12 @@ test.each([
 });
 
 test('an unknown sandbox is 404, what is not built 501', async () => {
-  for (const operation of ['GET /sandboxes/x', 'POST /sandboxes/x/timeout', 'POST /sandboxes/x/refreshes']) {
-    const answer = await gateway.call(operation, operation.startsWith('GET') ? undefined : { timeout: 1 });
+  for (const [operation, body] of [
+    ['GET /sandboxes/x', undefined],
+    ['POST /sandboxes/x/timeout', { timeout: 1 }],
+    ['POST /sandboxes/x/refreshes', { duration: 1 }],
+  ] as const) {
+    const answer = await gateway.call(operation, body);
     expect(answer.body).toEqual({ code: 404, message: "sandbox 'x' is not known" });
   }
   await gateway.register('one', 4000);

@@ -1,8 +1,9 @@
 import { join } from 'node:path';
 import { createClient } from '@redis/client';
 import pino from 'pino';
-import { afterAll, describe, expect, test, vi } from 'vitest';
+import { afterAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import {
+  CLOSED_MS,
   dueAt,
   isReachable,
   outcomeOf,
@@ -96,6 +97,29 @@ describe.each(kinds)('the %s registry', (kind, open) => {
     expect(await store.write('one', null, version)).toBe(false);
     expect(await store.write('two', sandbox, version)).toBe(false);
     expect(await Array.fromAsync(registry(store).list())).toHaveLength(1);
+  });
+
+  test('knows a daemon for a day after its record is gone, unless no client can name its port', async () => {
+    await using store = await open();
+    const put = (id: string, ip: string | null, port: number) =>
+      registry(store).put(id, (before, now) => register(before, { ...registration(id), ip, port }, 60, now));
+    const known = (port: number) =>
+      Promise.all(['10.0.0.1', '10.0.0.2', null].map((ip) => store.isDaemon(ip, port)));
+    await put('one', '10.0.0.1', 5000);
+    await put('two', '10.0.0.1', 49983);
+    await put('three', null, 5001);
+    expect(await known(5000)).toEqual([true, false, true]);
+    // Its record names another endpoint, and then it is removed.
+    await put('one', '10.0.0.2', 5002);
+    for (const id of ['one', 'two', 'three']) await registry(store).change(id, () => null);
+    expect(await known(5000)).toEqual([true, false, true]);
+    expect(await known(5001)).toEqual([true, true, true]);
+    expect(await known(5002)).toEqual([false, true, true]);
+    expect(await known(49983)).toEqual([false, false, false]);
+    vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + CLOSED_MS + 1000 });
+    onTestFinished(() => void vi.useRealTimers());
+    // Redis is asked again after a moment.
+    await expect.poll(() => known(5000)).toEqual([false, false, false]);
   });
 
   test('tells one of many who remove a record at once that it has removed it', async () => {

@@ -8,7 +8,7 @@ import type { MachineMaker, WantedMachine } from '../expiry/machine-maker.ts';
 import type { Scheduler } from '../expiry/scheduler.ts';
 import { beginCreation } from '../leases/creation.ts';
 import { withIdleTimeout } from '../leases/idle.ts';
-import type { Registration, Sandbox } from '../leases/sandbox.ts';
+import { DAEMON_PORT, type Registration, type Sandbox } from '../leases/sandbox.ts';
 import { removeSandbox } from '../leases/transitions.ts';
 import type { Registry } from '../registry/registry.ts';
 import { Places } from './places.ts';
@@ -151,7 +151,7 @@ export class Creations {
 
 /** Returns the members of a record whose machine does not exist yet. */
 function nowhere(id: string) {
-  return { id, address: '', ip: null, port: 1, accessToken: null, envdVersion: '0.0.0' } as const;
+  return { id, address: '', ip: null, port: DAEMON_PORT, accessToken: null, envdVersion: '0.0.0' } as const;
 }
 
 function newId(): string {

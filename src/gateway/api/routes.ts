@@ -24,7 +24,7 @@ import {
   registerSchema,
   timeoutSchema,
 } from './schemas.ts';
-import { assertOnly } from './unprovided.ts';
+import { assertOnly, assertWithMemory } from './unprovided.ts';
 import type { Views } from './views.ts';
 
 interface WithId {
@@ -106,6 +106,7 @@ export function timeRoutes(app: FastifyInstance, operations: Operations, views: 
     '/sandboxes/:id/timeout',
     { schema: { body: timeoutSchema } },
     async ({ caller, params, body }, reply) => {
+      assertOnly(body, 'timeout');
       await operations.setTimeToLive(caller, params.id, body.timeout);
       return reply.code(204).send();
     },
@@ -114,6 +115,7 @@ export function timeRoutes(app: FastifyInstance, operations: Operations, views: 
     '/sandboxes/:id/refreshes',
     { schema: { body: refreshSchema } },
     async ({ caller, params, body }, reply) => {
+      assertOnly(body, 'duration');
       await operations.extend(caller, params.id, body?.duration);
       return reply.code(204).send();
     },
@@ -123,7 +125,8 @@ export function timeRoutes(app: FastifyInstance, operations: Operations, views: 
       path,
       { schema: { body: connectSchema } },
       async ({ caller, params, body }, reply) => {
-        assertOnly(body, 'timeout');
+        assertOnly(body, 'timeout', 'memory');
+        assertWithMemory(body);
         const { sandbox, resumed } = await operations.connect(caller, params.id, body?.timeout);
         return reply.code(resumed ? 201 : 200).send(views.withToken(sandbox));
       },
@@ -137,7 +140,8 @@ export function pauseRoutes(app: FastifyInstance, operations: Operations, views:
     '/sandboxes/:id/pause',
     { schema: { body: pauseSchema } },
     async ({ caller, params, body }, reply) => {
-      assertOnly(body);
+      assertOnly(body, 'memory');
+      assertWithMemory(body);
       await operations.pause(caller, params.id);
       return reply.code(204).send();
     },
@@ -146,7 +150,8 @@ export function pauseRoutes(app: FastifyInstance, operations: Operations, views:
     '/sandboxes/:id/resume',
     { schema: { body: connectSchema } },
     async ({ caller, params, body }, reply) => {
-      assertOnly(body, 'timeout');
+      assertOnly(body, 'timeout', 'memory');
+      assertWithMemory(body);
       const sandbox = await operations.resume(caller, params.id, body?.timeout);
       return reply.code(201).send(views.withToken(sandbox));
     },

@@ -6,22 +6,25 @@ import type { CreateBody } from './schemas.ts';
  * instance that a network is closed.
  */
 
-/** Throws `unimplemented` if a body asks for anything but these members, and for `memory: false`. */
+/** Throws `unimplemented` if a body asks for anything but these members. */
 export function assertOnly(body: object | null, ...known: readonly string[]): void {
-  const { memory, ...rest }: { readonly memory?: boolean | null } = body ?? {};
-  if (memory === false) {
-    const message =
-      'this gateway pauses and resumes sandboxes with their memory only: leave out memory: false';
-    throw new EnvdError('unimplemented', message);
-  }
-  refuse(askedIn(rest).filter((name) => !known.includes(name)));
+  refuse(
+    askedIn(body ?? {}).filter((name) => !known.includes(name)),
+    'leave that out',
+  );
+}
+
+/** Throws `unimplemented` if a sandbox is to be paused or resumed without its memory. */
+export function assertWithMemory(body: { readonly memory?: boolean | null } | null): void {
+  if (body?.memory !== false) return;
+  const message = 'this gateway pauses and resumes sandboxes with their memory only: leave out memory: false';
+  throw new EnvdError('unimplemented', message);
 }
 
 /** The gateway itself provides these members of a creation. */
 const PROVIDED = new Set([
-  ...['templateID', 'timeout', 'metadata', 'envVars', 'idleTimeout', 'secure', 'autoPause', 'autoResume'],
-  'network.allowPublicTraffic',
-  'network.maskRequestHost',
+  ...['templateID', 'timeout', 'metadata', 'envVars', 'idleTimeout', 'secure', 'autoPause'],
+  ...['network.allowPublicTraffic', 'network.maskRequestHost', 'autoResume.enabled'],
 ]);
 
 /** These members of `network` concern requests, so that no hook can provide them. */
@@ -32,16 +35,21 @@ const OF_REQUESTS: readonly string[] = ['network.httpsPorts'];
  * @param byHook the hook provides these members; `network` stands for all members of `network`
  */
 export function assertProvided(
-  { autoPauseMemory, network, ...body }: CreateBody,
+  { autoPauseMemory, network, autoResume, ...body }: CreateBody,
   byHook: readonly string[],
 ): void {
   const isByHook = (name: string) =>
     !OF_REQUESTS.includes(name) && (byHook.includes(name) || byHook.includes(name.split('.', 1)[0] ?? ''));
-  const asked = [...askedIn(body), ...askedIn(network ?? {}).map((name) => `network.${name}`)];
-  refuse([
-    ...(autoPauseMemory === false ? ['autoPauseMemory: false'] : []),
-    ...asked.filter((name) => !PROVIDED.has(name) && !isByHook(name)),
-  ]);
+  const inner = Object.entries({ network, autoResume }).flatMap(([name, members]) =>
+    askedIn(members ?? {}).map((member) => `${name}.${member}`),
+  );
+  refuse(
+    [
+      ...(autoPauseMemory === false ? ['autoPauseMemory: false'] : []),
+      ...[...askedIn(body), ...inner].filter((name) => !PROVIDED.has(name) && !isByHook(name)),
+    ],
+    'leave that out, or name it in --create-options if the create hook provides it',
+  );
 }
 
 /** Returns the names of the members that ask for something. An empty object or list asks for nothing. */
@@ -51,8 +59,7 @@ function askedIn(body: object): readonly string[] {
   return Object.entries(body).flatMap(([name, value]) => (asks(value) ? [name] : []));
 }
 
-function refuse(missing: readonly string[]): void {
+function refuse(missing: readonly string[], advice: string): void {
   if (missing.length === 0) return;
-  const message = `this gateway does not provide ${missing.join(', ')}: leave that out, or name it in --create-options if the create hook provides it`;
-  throw new EnvdError('unimplemented', message);
+  throw new EnvdError('unimplemented', `this gateway does not provide ${missing.join(', ')}: ${advice}`);
 }

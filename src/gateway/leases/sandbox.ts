@@ -1,5 +1,10 @@
 /** Clients address the daemon of any sandbox by this port. */
 export const DAEMON_PORT = 49983;
+/**
+ * The port of a daemon stays closed to other sandboxes for this time after its record is gone or names another endpoint, in ms,
+ * because nobody tells the gateway when the daemon ends.
+ */
+export const CLOSED_MS = 86_400_000;
 
 /** An id has only characters that need no quoting in a URL, a header or a file name. */
 export const SANDBOX_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;

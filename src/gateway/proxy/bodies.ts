@@ -1,5 +1,5 @@
 import type { IncomingMessage, OutgoingMessage } from 'node:http';
-import { freeAll } from '../../base/buffers.ts';
+import { freeBuffer } from '../../base/buffers.ts';
 
 /** Chunks of at least this size are freed at once, in bytes. Smaller ones may share their memory. */
 const FREED_FROM = 32 * 1024;
@@ -25,7 +25,7 @@ function pairs(raw: readonly string[]): [string, string][] {
 export function freeWhenSent(from: IncomingMessage, to: OutgoingMessage): void {
   const passed: Buffer[] = [];
   const free = () => {
-    if (to.writableLength === 0) freeAll(passed);
+    if (to.writableLength === 0) for (const chunk of passed.splice(0)) freeBuffer(chunk);
   };
   from.on('data', (chunk: Buffer) => {
     free();

@@ -2,7 +2,15 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { type FileHandle, open } from 'node:fs/promises';
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import { EnvdError, messageOf } from '../../base/errors.ts';
-import { dueAt, PHASES, type Phase, readRecord, type Sandbox } from '../leases/sandbox.ts';
+import {
+  CLOSED_MS,
+  DAEMON_PORT,
+  dueAt,
+  PHASES,
+  type Phase,
+  readRecord,
+  type Sandbox,
+} from '../leases/sandbox.ts';
 import { DiskSync } from './disk-sync.ts';
 import { type Due, dueSandboxOf } from './due.ts';
 import { EmbeddedState, STATE_SCHEMA } from './embedded-state.ts';
@@ -20,6 +28,15 @@ import type {
 import type { WriteOptions } from './shared-state.ts';
 import { steadyNow } from './steady-now.ts';
 
+const portOf = (row: 'OLD' | 'NEW') => `json_extract(${row}.record, '$.port')`;
+const ipOf = (row: 'OLD' | 'NEW') => `ifnull(json_extract(${row}.record, '$.ip'), '')`;
+/** The time in Unix ms. */
+const NOW = `unixepoch('subsec') * 1000`;
+/** Remembers the endpoint of a daemon that has no record any more. */
+const KEEP_CLOSED = `
+  DELETE FROM left_daemons WHERE closed_until < ${NOW};
+  INSERT OR REPLACE INTO left_daemons VALUES (${portOf('OLD')}, ${ipOf('OLD')}, ${NOW} + ${CLOSED_MS});`;
+
 const SCHEMA = `
   CREATE TABLE IF NOT EXISTS sandboxes (
     id TEXT PRIMARY KEY, version TEXT NOT NULL, attention REAL NOT NULL, record TEXT NOT NULL
@@ -32,6 +49,14 @@ const SCHEMA = `
     ON sandboxes (json_extract(record, '$.owner'), json_extract(record, '$.startedAt'), id);
   CREATE INDEX IF NOT EXISTS by_phase ON sandboxes (json_extract(record, '$.phase'));
   CREATE TABLE IF NOT EXISTS gateway (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+  CREATE TABLE IF NOT EXISTS left_daemons (
+    port INTEGER, ip TEXT, closed_until REAL NOT NULL, PRIMARY KEY (port, ip)
+  ) STRICT, WITHOUT ROWID;
+  CREATE TRIGGER IF NOT EXISTS removed AFTER DELETE ON sandboxes
+    WHEN ${portOf('OLD')} <> ${DAEMON_PORT} BEGIN ${KEEP_CLOSED} END;
+  CREATE TRIGGER IF NOT EXISTS moved AFTER UPDATE ON sandboxes
+    WHEN ${portOf('OLD')} <> ${DAEMON_PORT} AND (${portOf('OLD')} <> ${portOf('NEW')} OR ${ipOf('OLD')} <> ${ipOf('NEW')})
+    BEGIN ${KEEP_CLOSED} END;
   PRAGMA user_version = 1;
   ${STATE_SCHEMA}
 `;
@@ -71,8 +96,10 @@ export class EmbeddedStore implements Store {
     const table = 'sandboxes';
     this.#read = database.prepare(`SELECT version, record FROM ${table} WHERE id = ?`);
     this.#daemon = database.prepare(
-      `SELECT 1 FROM ${table} WHERE json_extract(record, '$.port') = ?
-       AND (? IS NULL OR ifnull(json_extract(record, '$.ip'), '') IN (?, '')) LIMIT 1`,
+      `SELECT 1 FROM ${table} WHERE json_extract(record, '$.port') = $port
+       AND ($ip IS NULL OR ifnull(json_extract(record, '$.ip'), '') IN ($ip, ''))
+       UNION ALL SELECT 1 FROM left_daemons WHERE port = $port AND ($ip IS NULL OR ip IN ($ip, ''))
+       AND closed_until >= $now LIMIT 1`,
     );
     const start = `json_extract(record, '$.startedAt')`;
     const pages = (where: string) => {
@@ -218,7 +245,7 @@ export class EmbeddedStore implements Store {
   }
 
   async isDaemon(ip: string | null, port: number): Promise<boolean> {
-    return this.#daemon.get(port, ip, ip) !== undefined;
+    return this.#daemon.get({ port, ip, now: Date.now() }) !== undefined;
   }
 
   async page({ order, after, limit, owner }: PageQuery): Promise<RecordPage> {

@@ -1,5 +1,5 @@
 import { defineScript } from '@redis/client';
-import { countedFailures, hostOf, PHASES, type Sandbox } from '../leases/sandbox.ts';
+import { CLOSED_MS, countedFailures, DAEMON_PORT, hostOf, PHASES, type Sandbox } from '../leases/sandbox.ts';
 import { commonUsageKeyOf, MOST_USAGES, usageKeyOf } from '../leases/usage.ts';
 import { MOST_EVENTS, type WriteOptions } from './shared-state.ts';
 
@@ -10,6 +10,8 @@ const RECORD = `${PREFIX}:sandbox:`;
 const ATTENTION = `${PREFIX}:attention`;
 /** A hash with the numbers of daemons by endpoint: `IP:PORT`, `*:PORT` for those at host names, and `any:PORT` for all. */
 const DAEMONS = `${PREFIX}:daemons`;
+/** A sorted set of the endpoints of daemons that have no record any more; the score is the time until which they stay closed. */
+const LEFT_DAEMONS = `${PREFIX}:left-daemons`;
 /**
  * Sorted sets of ids; the score is the start of the sandbox. This one has all ids. With a colon and an owner, it has those of
  * the owner.
@@ -99,8 +101,11 @@ const WRITE = `${LIST}${METER}${ADMIT}
   local reached = admit(ARGV[12], ARGV[15], ARGV[16], now)
   if reached ~= '' then return reached end
   local function count(endpoint, port, by)
+    local closed_until = string.format('%d', now + ${CLOSED_MS})
+    if by < 0 then redis.call('ZREMRANGEBYSCORE', '${LEFT_DAEMONS}', '-inf', now) end
     for _, each in ipairs({ endpoint, 'any:' .. port }) do
       if redis.call('HINCRBY', '${DAEMONS}', each, by) <= 0 then redis.call('HDEL', '${DAEMONS}', each) end
+      if by < 0 and port ~= '${DAEMON_PORT}' then redis.call('ZADD', '${LEFT_DAEMONS}', closed_until, each) end
     end
     redis.call('PUBLISH', '${CHANGES}', 'daemon:' .. port)
   end
@@ -248,6 +253,7 @@ export const SCRIPTS = {
 export const KEYS = {
   attention: ATTENTION,
   daemons: DAEMONS,
+  leftDaemons: LEFT_DAEMONS,
   started: STARTED,
   events: EVENTS,
   delivery: DELIVERY,

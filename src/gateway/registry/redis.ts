@@ -193,8 +193,10 @@ async function read(
 
 async function isDaemon(link: RedisLink, ip: string | null, port: number): Promise<boolean> {
   const endpoints = ip === null ? [`any:${port}`] : [`${ip}:${port}`, `*:${port}`];
-  const counts = await link.run((client) => client.hmGet(KEYS.daemons, endpoints));
-  return counts.some((count) => count !== null);
+  const [counts, closedUntil] = await link.run((client) =>
+    Promise.all([client.hmGet(KEYS.daemons, endpoints), client.zmScore(KEYS.leftDaemons, endpoints)]),
+  );
+  return counts.some((count) => count !== null) || closedUntil.some((time) => Number(time) >= Date.now());
 }
 
 function readable(record = ''): readonly Sandbox[] {

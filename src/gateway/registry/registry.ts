@@ -80,7 +80,8 @@ export interface Store extends AsyncDisposable {
   ): Promise<boolean>;
   /**
    * Returns whether a port belongs, or may belong, to a daemon at the address `ip`. Daemons at host names may be at any
-   * address. If `ip` is null, the address is not known, so a daemon at any address counts.
+   * address. If `ip` is null, the address is not known, so a daemon at any address counts. A daemon counts for `CLOSED_MS` after
+   * its record is gone. The port 49983 is never asked for, because it names the daemon of each sandbox.
    */
   isDaemon(ip: string | null, port: number): Promise<boolean>;
   page(query: PageQuery): Promise<RecordPage>;

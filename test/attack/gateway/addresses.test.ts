@@ -57,14 +57,55 @@ describe.each(['embedded', 'redis'])('sandboxes that share an address, with the 
       }
     }
     expect(victim.seen).toHaveLength(0);
-    // Other ports are open, and this one again when no daemon is there.
+    // Other ports are open.
     expect((await call(gateway, '/', toSandbox('mine', web.port))).status).toBe(200);
-    await gateway.call('DELETE /sandboxes/victim');
-    expect((await call(gateway, '/', toSandbox('mine', victim.port))).status).toBe(200);
-    await gateway.register('victim', victim.port, { address, timeout: 60 });
-    await gateway.register('victim', mine.port + 1, { address, timeout: 60 });
-    expect((await call(gateway, '/', toSandbox('mine', victim.port))).status).toBe(200);
   });
+
+  test.each(SPELLINGS)(
+    'a daemon whose record is gone stays closed, because it may run on: %s',
+    async (address) => {
+      const gateway = await withRegistry();
+      const [mine, removed, moved, expired] = [
+        await startServer(),
+        await startServer(),
+        await startServer(),
+        await startServer(),
+      ];
+      const ports = [removed.port, moved.port, expired.port];
+      await gateway.register('mine', mine.port, { address, timeout: 60 });
+      await gateway.register('removed', removed.port, { address: '127.0.0.1', timeout: 60 });
+      await gateway.call('DELETE /sandboxes/removed');
+      await gateway.register('moved', moved.port, { address: '127.0.0.1', timeout: 60 });
+      await gateway.register('moved', mine.port + 1, { address: '127.0.0.2', timeout: 60 });
+      await gateway.register('expired', expired.port, {
+        address: '127.0.0.1',
+        timeout: 0,
+        onExpiry: 'remove',
+      });
+      await expect.poll(async () => (await gateway.call('GET /sandboxes/expired')).status).toBe(404);
+      const asked = expired.seen.length;
+      const freeze = (port: number) => call(gateway, '/freeze', toSandbox('mine', port));
+      for (const port of ports) expect([port, (await freeze(port)).status]).toEqual([port, 403]);
+      expect([removed.seen, moved.seen, expired.seen.slice(asked)]).toEqual([[], [], []]);
+      // It is reached again by a registration of its own.
+      await gateway.register('again', removed.port, { address, timeout: 60 });
+      expect((await call(gateway, '/', toSandbox('again'))).status).toBe(200);
+    },
+  );
+});
+
+test('a daemon whose record is gone stays closed after the gateway has been started again', async () => {
+  const [mine, victim] = [await startServer(), await startServer()];
+  const first = await startGateway();
+  onTestFinished(() => first[Symbol.asyncDispose]());
+  await first.register('mine', mine.port);
+  await first.register('victim', victim.port);
+  await first.call('DELETE /sandboxes/victim');
+  await first.kill();
+  const gateway = await startGateway({ directory: first.directory });
+  onTestFinished(() => gateway[Symbol.asyncDispose]());
+  expect((await call(gateway, '/init', toSandbox('mine', victim.port))).status).toBe(403);
+  expect(victim.seen).toHaveLength(0);
 });
 
 test('an upgrade to the daemon of another sandbox is refused, too', async () => {

@@ -5,8 +5,9 @@ import { fileURLToPath } from 'node:url';
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
 
 /**
- * The documents whose blocks `test/clients/talk.test.ts` runs from the first to the last, except those of `console`. Documents
- * of one group share a daemon, and the first block of shell in a group is the beginning of all others.
+ * The documents whose blocks `test/clients/talk.test.ts` runs from the first to the last, except those of `console`, of which it runs
+ * the ones that start a gateway. Documents of one group share a daemon, and the first block of shell in a group is the beginning of all
+ * others.
  */
 export const RUN_IN_ORDER = [
   ['docs/calling.md', 'docs/browser.md', 'docs/start.md', 'docs/extensions.md', 'docs/gateway.md'],
@@ -35,6 +36,10 @@ export interface Outcome {
 
 /** Languages of blocks that are commands or programs; `console`: each of them is run by a test of its own. */
 const LANGUAGES = ['sh', 'js', 'py', 'html', 'console'];
+
+/** Whether a block starts the gateway that the blocks behind it call, with the flags that its page names. */
+export const startsGateway = ({ language, code }: Pick<Block, 'language' | 'code'>) =>
+  language === 'console' && code.startsWith('npm run gateway -- ');
 
 /**
  * All blocks of a document, in order; the blocks without a language are no commands. Throws for a block that no test would

@@ -1,42 +1,41 @@
-import { spawn } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
-import type { Block, Outcome } from '../code/documents.ts';
+import { type Block, type Outcome, startsGateway } from '../code/documents.ts';
 import { startDaemon } from '../programs/daemon.ts';
 import { envctlCommand, gatewayCommand } from '../programs/programs.ts';
 import { until } from '../until.ts';
 
 // Runs the blocks of a page, which it gets on standard input, one after the other in the working directory, against a
-// daemon and a gateway at their usual ports. Run in namespaces of its own. Prints the outcomes as JSON.
+// daemon at its usual port, and the gateways that blocks start. Run in namespaces of its own. Prints the outcomes as JSON.
 const LIMIT_MS = 60_000;
 const { PATH = '' } = process.env;
 const here = process.cwd();
-const [, , headerPrefix = ''] = process.argv;
 
 const blocks = JSON.parse(await text(process.stdin)) as Block[];
 const [definitions] = blocks.filter(({ language }) => language === 'sh');
 
 // /proc cannot be frozen, the root file system of the tests' machine must not be.
 const daemon = await startDaemon({ port: 49983, args: ['--fsfreeze-path=/proc'] });
-const files = [`--registry=${here}/registry.db`, `--hook-directory=${here}/hooks`];
-const local = ['--host=127.0.0.1', '--allow-addresses=127.0.0.0/8'];
-const hooks = ['--hook=true', '--resume-hook=true'];
-const flags = [...local, ...hooks, '--api-key=KEY', `--header-prefix=${headerPrefix}`, ...files];
-const [program, ...before] = gatewayCommand();
-const gateway = spawn(program, [...before, ...flags], { stdio: 'ignore' });
-await until('the gateway answers', () => answers('http://localhost:49980/gateway/health'));
+let gateway: ChildProcess | null = null;
 
 // As if it were installed.
 mkdirSync(join(here, 'bin'));
-writeFileSync(join(here, 'bin/envctl'), `#!/bin/sh\nexec '${envctlCommand().join("' '")}' "$@"\n`, {
-  mode: 0o755,
-});
+const install = (name: string, lines: string) =>
+  writeFileSync(join(here, 'bin', name), `#!/bin/sh\n${lines} "$@"\n`, { mode: 0o755 });
+install('envctl', `exec '${envctlCommand().join("' '")}'`);
+// `npm run gateway --` without the set-up, which is done.
+install(
+  'npm',
+  `[ "$1 $2 $3" = 'run gateway --' ] || exit 2\nshift 3\nexec '${gatewayCommand().join("' '")}'`,
+);
 
 const outcomes: Outcome[] = [];
 for (const block of blocks) outcomes.push(await run(block));
-gateway.kill();
+await endGateway();
 await daemon.stop();
 process.stdout.write(JSON.stringify(outcomes));
 process.exit();
@@ -46,8 +45,29 @@ async function answers(url: string): Promise<boolean> {
   return response?.status === 204;
 }
 
+/** Starts the gateway of a page in place of an earlier one, with the flags of the page, and files of its own. */
+async function startGateway(code: string): Promise<Outcome> {
+  await endGateway();
+  const env = {
+    PATH: `${join(here, 'bin')}:${PATH}`,
+    ENVD_GATEWAY_REGISTRY: `${here}/registry.db`,
+    ENVD_GATEWAY_HOOK_DIRECTORY: `${here}/hooks`,
+  };
+  gateway = spawn('bash', ['-c', `exec ${code}`], { env, stdio: 'ignore' });
+  await until('the gateway answers', () => answers('http://localhost:49980/gateway/health'));
+  return { exitCode: 0, stdout: '', stderr: '' };
+}
+
+async function endGateway(): Promise<void> {
+  if (!gateway) return;
+  const exited = once(gateway, 'exit');
+  gateway.kill('SIGKILL');
+  await exited;
+}
+
 async function run(block: Block): Promise<Outcome> {
   const { language, code } = block;
+  if (startsGateway(block)) return startGateway(code);
   if (language === 'html') return show(code);
   const beginning = block === definitions ? '' : definitions?.code;
   if (language === 'sh') return execute('bash', ['-c', `${beginning}\n${code}`]);

@@ -14,6 +14,7 @@ import { release, tmpdir } from 'node:os';
 import { delimiter, isAbsolute, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { findCgroupMount } from '../../../src/daemon/linux/cgroups/cgroup-mounts.ts';
+import { installMastra } from '../clients/frameworks.ts';
 
 const LIST = fileURLToPath(new URL('../../../.ci/packages.txt', import.meta.url));
 const KEEP_LOCKED = fileURLToPath(new URL('../attackers/keep-locked.py', import.meta.url));
@@ -37,6 +38,8 @@ export type Requirement =
   | 'ext4'
   | 'the published command-line client'
   | 'the published Python client'
+  | '@mastra/e2b'
+  | 'langchain-e2b-selfhost'
   | (string & {});
 
 const PROBES: Record<string, () => string | null> = {
@@ -62,6 +65,12 @@ const PROBES: Record<string, () => string | null> = {
   'the published Python client': () =>
     failureOf('the published Python client is not installed (pip install e2b)', () =>
       run('python3', '-c', 'import e2b'),
+    ),
+  '@mastra/e2b': () =>
+    failureOf('@mastra/e2b is not in the cache, and npm cannot install it', () => installMastra()),
+  'langchain-e2b-selfhost': () =>
+    failureOf('langchain-e2b-selfhost is not installed (pip install langchain-e2b-selfhost)', () =>
+      run('python3', '-c', 'import langchain_e2b_selfhost'),
     ),
   'kernel log': () =>
     reasonAgainst('root') ??

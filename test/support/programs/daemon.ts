@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdtempSync, rmdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { usableCgroupMount } from '../machine/machine.ts';
 import { endWithTests } from './end-with-tests.ts';
 import { type LogLine, portWhenReady } from './log-lines.ts';
@@ -35,13 +35,11 @@ export interface DaemonOptions {
   readonly command?: readonly [string, ...string[]];
 }
 
-let count = 0;
-
 /** Starts a daemon and waits until it listens. */
 export async function startDaemon(options: DaemonOptions = {}): Promise<TestDaemon> {
   const scratch = mkdtempSync(join(tmpdir(), 'envd-test-'));
-  count += 1;
-  const ownRoot = cgroupMount && join(cgroupMount, `envd-test-${process.pid}-${count}`);
+  // Not named by its pid, which others have in other namespaces.
+  const ownRoot = cgroupMount && join(cgroupMount, basename(scratch));
   const cgroupRoot = options.cgroupRoot === null ? null : ownRoot;
   const args = [
     '--host=127.0.0.1',

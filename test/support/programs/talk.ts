@@ -12,10 +12,10 @@ const SCRIPT = `ip link set lo up && mount -t tmpfs tmpfs /home && mkdir /home/u
 mount --bind passwd /etc/passwd && mount --bind group /etc/group && exec "$@"`;
 
 /**
- * Runs blocks one after the other, against a daemon and a gateway at their usual ports, in namespaces in which there is the
- * user `user` and nobody else's process. The first block of shell is the beginning of all others. `headerPrefix`: the gateway's.
+ * Runs blocks one after the other, against a daemon at its usual port, in namespaces in which there is the user `user` and nobody
+ * else's process. A block that starts a gateway does so for those behind it. The first block of shell is the beginning of all others.
  */
-export async function runBlocks(blocks: readonly Block[], headerPrefix: string): Promise<Outcome[]> {
+export async function runBlocks(blocks: readonly Block[]): Promise<Outcome[]> {
   const directory = scratch();
   for (const name of ['node_modules', 'proto']) symlinkSync(join(ROOT, name), join(directory, name));
   const users = ['root:x:0:0::/root:/bin/bash', 'user:x:1000:1000::/home/user:/bin/bash', ''];
@@ -23,7 +23,7 @@ export async function runBlocks(blocks: readonly Block[], headerPrefix: string):
   writeFileSync(join(directory, 'group'), 'root:x:0:\nuser:x:1000:\n');
   mkdirSync(join(directory, 'hooks'));
   const namespaces = ['--net', '--mount', '--pid', '--fork', '--kill-child', '--mount-proc'];
-  const args = [...namespaces, 'sh', '-c', SCRIPT, 'sh', process.execPath, GUEST, headerPrefix];
+  const args = [...namespaces, 'sh', '-c', SCRIPT, 'sh', process.execPath, GUEST];
   const child = promisify(execFile)('unshare', args, { cwd: directory, timeout: 170_000 });
   child.child.stdin?.end(JSON.stringify(blocks));
   return JSON.parse((await child).stdout) as Outcome[];
