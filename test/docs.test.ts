@@ -71,6 +71,8 @@ const NOT_RUN: Readonly<Record<string, string>> = {
     'it changes the machine; test/package/debian.package.ts does it in a root',
   'docs/packages.md: skopeo copy "oci-archive:envd-$VERSION-linux-x64.oci.tar" "docker://registry.example/envd:$VERSION"':
     'it needs a registry; test/package/artefacts.package.ts copies to a directory',
+  'docs/gateway.md: curl -sS -X PATCH "$GATEWAY/hosts/node-3" -H \'X-API-Key: KEY\' --json \'{"drain":true,"sandboxes":"pause"}\'':
+    'needs a hook that pauses machines; test/gateway/hosts.test.ts drains',
   'docs/gateway.md: curl -sS "$GATEWAY/sandboxes/shop/previews" -H \'X-API-Key: KEY\' --json \'{"port":3000,"path":"/cart?id=7","expiresIn":600}\'':
     'it needs a domain; test/gateway/previews.test.ts makes such links and opens them',
   'docs/platform.md':
