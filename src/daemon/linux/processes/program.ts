@@ -20,30 +20,33 @@ const STUCK_INTERVAL_MS = 50;
 const MOST_TEXT = 1000;
 
 /**
- * Runs a program to its end, with `descriptor` as its descriptor 3. Throws `failed_precondition` with the end of its
- * output when it cannot be started, fails, or has not ended after `limitMs`.
+ * Runs a program to its end, with `descriptor` as its descriptor 3. Kills it after `limitMs`, and when `signal` aborts. Throws
+ * `failed_precondition` with the end of its output when it cannot be started, fails, or was killed, and the reason of `signal`.
  */
 export async function tryProgram(
   [file, ...args]: Command,
   descriptor: number,
   limitMs: number,
+  signal: AbortSignal,
 ): Promise<void> {
-  const child = spawn(file, args, { stdio: ['ignore', 'pipe', 'pipe', descriptor] });
+  const child = spawn(file, args, {
+    stdio: ['ignore', 'pipe', 'pipe', descriptor],
+    timeout: limitMs,
+    killSignal: 'SIGKILL',
+    signal,
+  });
   let text = '';
   const add = (bytes: Buffer) => {
     text = `${text}${bytes}`.slice(-MOST_TEXT);
   };
   child.stdout?.on('data', add);
   child.stderr?.on('data', add);
-  const timer = setTimeout(() => child.kill('SIGKILL'), limitMs);
-  try {
-    const outcome = await outcomeOf(child);
-    if (outcome === null) return;
-    const reason = [outcome, text.trim()].filter((part) => part !== '').join(': ');
-    throw new EnvdError('failed_precondition', `the program '${file}' cannot take over: ${reason}`);
-  } finally {
-    clearTimeout(timer);
-  }
+  const outcome = await outcomeOf(child);
+  // This comes first, because a child that was killed has failed, too.
+  signal.throwIfAborted();
+  if (outcome === null) return;
+  const reason = [outcome, text.trim()].filter((part) => part !== '').join(': ');
+  throw new EnvdError('failed_precondition', `the program '${file}' cannot take over: ${reason}`);
 }
 
 /** Returns why a program failed, or null for success. */
