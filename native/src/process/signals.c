@@ -56,3 +56,8 @@ EXPORTED(holdSignals) {
   if (hold) put_off_signals();
   return NULL;
 }
+
+EXPORTED(processGroup) {
+  int pid;
+  return arg_parse(env, info, "d", &pid) ? envd_number(env, getpgid(pid)) : NULL;
+}

@@ -7,7 +7,6 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { within } from '../../../base/abort.ts';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { native } from '../system/native.ts';
-import { relationsOf } from '../system/signals.ts';
 import { followProcess } from './spawn.ts';
 
 /** Holds a program and its arguments. */
@@ -142,6 +141,17 @@ function childrenIn(proc: string): number[] {
   } catch (error) {
     if (!isSystemError(error, 'ENOENT')) throw error;
     const processes = readdirSync(proc).map(Number).filter(Number.isInteger);
-    return processes.filter((pid) => relationsOf(pid, proc)?.parent === process.pid);
+    return processes.filter((pid) => parentOf(pid, proc) === process.pid);
+  }
+}
+
+/** Returns the parent of a process; null when that does not exist. Source: proc_pid_stat(5). */
+function parentOf(pid: number, proc: string): number | null {
+  try {
+    // The name of the command is in parentheses, and may contain any characters, including parentheses.
+    return Number(readFileSync(`${proc}/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ')[1]);
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT', 'ESRCH')) return null;
+    throw error;
   }
 }
