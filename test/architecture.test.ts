@@ -313,18 +313,18 @@ describe('undocumented API', () => {
 describe('budget', () => {
   /** The most lines of each part. A change that needs more raises the number in the same commit, whose message says why. */
   const LINES: Readonly<Record<string, number>> = {
-    'the core, src/daemon without extensions': 26_537,
+    'the core, src/daemon without extensions': 26_543,
     'src/daemon/extensions': 5918,
     'src/daemon/services/collector': 405,
     'src/daemon/services/files': 2642,
     'src/daemon/services/guest': 419,
     'src/daemon/services/handover': 709,
     'src/daemon/services/init': 1585,
-    'src/daemon/services/pause': 986,
+    'src/daemon/services/pause': 993,
     'src/daemon/services/ports': 458,
     'src/daemon/services/process': 3166,
     'src/daemon/services/watch': 3133,
-    'native/src': 4389,
+    'native/src': 4394,
   };
   /** The files at the top of each program. */
   const TOPS: Readonly<Record<string, readonly string[]>> = {
