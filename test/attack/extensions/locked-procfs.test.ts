@@ -69,4 +69,4 @@ SYS_getdents64 = {'x86_64': 217, 'aarch64': 61}[os.uname().machine]`,
   await release();
   await until('the writer has ended', () => !runs(writer.pid ?? 0));
   expect((await client.list({ scope: ListScope.GUEST })).processes.length).toBeGreaterThan(0);
-}, 60_000);
+});
