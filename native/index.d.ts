@@ -490,6 +490,9 @@ export function childLimits(
  */
 export function holdSignals(hold: boolean): void;
 
+/** Returns the process group of a process, as getpgid(2) does, or -1 when the process does not exist. */
+export function processGroup(pid: number): number;
+
 // --- memory/shared.c ---------------------------------------------------------------------------------------
 
 /** Creates an empty file in memory. Returns its descriptor, which is close-on-exec. Throws memfd_create(2)'s errors. */

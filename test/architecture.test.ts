@@ -325,7 +325,7 @@ describe('budget', () => {
     'src/daemon/services/process': 3148,
     'src/daemon/services/records': 315,
     'src/daemon/services/watch': 3133,
-    'native/src': 4376,
+    'native/src': 4394,
   };
   /** The files at the top of each program. */
   const TOPS: Readonly<Record<string, readonly string[]>> = {

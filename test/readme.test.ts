@@ -35,7 +35,7 @@ describe('README.md', () => {
   beforeEach(async () => {
     needs('mounts', 'ip', 'curl');
     printed ??= await runAll();
-  }, 120_000);
+  });
 
   async function runAll(): Promise<string[]> {
     const namespaces = ['--net', '--mount', '--pid', '--fork', '--kill-child', '--mount-proc'];

@@ -50,7 +50,7 @@ export default defineConfig({
     // Two for each core, because a file mostly waits. Vitest takes no percentage above 100.
     maxWorkers: 2 * availableParallelism(),
     // Polls are frequent, and the limit is only for what hangs: no test measures speed by it.
-    expect: { requireAssertions: true, poll: { interval: 10, timeout: 20_000 } },
+    expect: { requireAssertions: true, poll: { interval: 10, timeout: 60_000 } },
     testTimeout: 120_000,
     hookTimeout: 120_000,
     setupFiles: ['test/support/machine/root.ts'],

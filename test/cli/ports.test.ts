@@ -99,9 +99,7 @@ test('ports --watch tells what appears and disappears', async () => {
   const server = createServer().listen(port, '127.0.0.1');
   await once(server, 'listening');
   const seen = (type: string) =>
-    expect
-      .poll(() => running.stdout(), { timeout: 10_000 })
-      .toMatch(new RegExp(`"type":"${type}","port":${port},`));
+    expect.poll(() => running.stdout()).toMatch(new RegExp(`"type":"${type}","port":${port},`));
   await seen('appear');
   server.close();
   await seen('disappear');

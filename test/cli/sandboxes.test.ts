@@ -106,7 +106,7 @@ describe('sandboxes watch', () => {
     await expect.poll(() => running.stderr()).toMatch(/^warning: cannot reach .*\n$/);
     const second = await owned(startGateway({ directory, port: first.port }));
     await second.register('later', daemon.port, { timeout: 600 });
-    await expect.poll(() => running.stdout(), { timeout: 10_000 }).toMatch(/\nappear {2}later/);
+    await expect.poll(() => running.stdout()).toMatch(/\nappear {2}later/);
     expect(running.stderr()).toMatch(/\[the gateway answers again\]\n$/);
   });
 

@@ -116,7 +116,7 @@ async function follow(path: string, work: () => Promise<unknown>): Promise<Repla
   await Promise.race([live.promise, reading]);
   await work();
   const paths = pathsOf(path);
-  await expect.poll(() => isDeepStrictEqual(replay.paths(), paths), { timeout: 20_000 }).toBe(true);
+  await expect.poll(() => isDeepStrictEqual(replay.paths(), paths)).toBe(true);
   expect(replay.faults).toEqual([]);
   expect(replay.rescans).toBe(0);
   gone.abort();

@@ -1,5 +1,6 @@
 // Keeps signals from ending a program that has just replaced another and cannot act on them yet. Node resets masks and
-// ignored signals at its start, but not handlers. Sources: execve(2), sigaction(2), signal(7).
+// ignored signals at its start, but not handlers. Sources: execve(2), sigaction(2), signal(7), ld.so(8).
+#include <dlfcn.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,18 @@ enum { COUNT = sizeof SIGNALS / sizeof *SIGNALS };
 static void put_off(int number, __attribute__((unused)) siginfo_t* info, void* context) {
   sigaddset(&((ucontext_t*)context)->uc_sigmask, number);
   kill(getpid(), number);
+}
+
+// Node also ends itself at SIGTERM and SIGINT, by handlers that reset themselves. When the addon is preloaded, Node calls
+// this function instead of the C library's, so that those do not replace the one above.
+__attribute__((visibility("default"))) int sigaction(int number, const struct sigaction* wanted,
+                                                     struct sigaction* old) {
+  static typeof(sigaction)* real;
+  struct sigaction now;
+  if (!real) real = (typeof(real))dlsym(RTLD_NEXT, "sigaction");
+  const bool is_exit = wanted && wanted->sa_flags & (int)SA_RESETHAND;
+  if (is_exit && real(number, NULL, &now) == 0 && now.sa_sigaction == put_off) return 0;
+  return real(number, wanted, old);
 }
 
 // A stop waits only if an earlier program has blocked it. Otherwise this is a first start, which it ends.
@@ -42,4 +55,9 @@ EXPORTED(holdSignals) {
   pthread_sigmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &all, NULL);
   if (hold) put_off_signals();
   return NULL;
+}
+
+EXPORTED(processGroup) {
+  int pid;
+  return arg_parse(env, info, "d", &pid) ? envd_number(env, getpgid(pid)) : NULL;
 }

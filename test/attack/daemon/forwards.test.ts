@@ -25,7 +25,7 @@ beforeEach(async () => {
   const args = ['--net', 'sh', '-c', SCRIPT, 'sh', process.execPath, GUEST];
   const { stdout } = await promisify(execFile)('unshare', args, { timeout: 110_000 });
   seen = JSON.parse(stdout) as Seen;
-}, 120_000);
+});
 
 test('a stranger who listens at the port of a forward, at another address, does not get its connections', () => {
   expect(seen.listening).toBe('yes');

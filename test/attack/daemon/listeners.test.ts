@@ -26,7 +26,7 @@ beforeEach(async () => {
   const args = ['--net', 'sh', '-c', SCRIPT, 'sh', process.execPath, GUEST];
   const { stdout } = await promisify(execFile)('unshare', args, { timeout: 110_000 });
   seen = JSON.parse(stdout) as Seen;
-}, 120_000);
+});
 
 test('28,000 listeners of one user take half of the forwards, and another user’s is forwarded', () => {
   expect(seen.strangers).toBe(512);

@@ -86,7 +86,7 @@ test('nobody gets the port while the daemon crashes, is restarted, or fails in a
   expect(await thief.end()).toEqual([]);
   expect((await fetch(`${supervised.daemon.url}/health`)).status).toBe(204);
   expect(supervised.stored().filter((name) => name.startsWith('listener-'))).toHaveLength(1);
-}, 120_000);
+});
 
 test('no connection is refused while no daemon runs, and the next one serves it', async () => {
   const { supervised, crash } = await startHeld();

@@ -64,7 +64,7 @@ test('output that clients do not read takes bounded memory, and others read on',
   expect(refused[0]?.reason).toBe(
     `reader dropped: more than ${limit} bytes (--unread-bytes) wait for slow readers: read faster, or connect again`,
   );
-}, 120_000);
+});
 
 const THREE = ['--max-streams=3', '--max-processes=3'];
 

@@ -158,7 +158,7 @@ test('clients that read nothing of large answers are bounded together', async ()
     for (const client of clients) client.destroy();
   });
   expect(growth).toBeLessThan(6 * limit);
-}, 120_000);
+});
 
 test('a body that is too long, or slow to parse, is refused, and keeps nobody waiting', async () => {
   await using daemon = await startDaemon();
@@ -203,7 +203,7 @@ test('1,000 calls at once: as many as may run do, the others are refused, and ot
   expect(statuses.filter((status) => status === 200).length).toBeGreaterThanOrEqual(64);
   expect(growth).toBeLessThan(200 * MIB);
   expect(await running(daemon)).toBe(0);
-}, 120_000);
+});
 
 test('calls take places of streams', async () => {
   await using daemon = await startDaemon({ args: ['--max-streams=2'] });

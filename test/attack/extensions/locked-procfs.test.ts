@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import process from 'node:process';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { expect, test } from 'vitest';
-import { ListScope } from '../../../src/gen/process/process_pb.js';
+import { ListScope, Signal } from '../../../src/gen/process/process_pb.js';
 import { connectTo } from '../../support/clients/clients.ts';
 import { uploadRaw } from '../../support/clients/files-client.ts';
 import { needs } from '../../support/machine/needs.ts';
@@ -12,7 +12,10 @@ import { scratch } from '../../support/machine/scratch.ts';
 import { isWaiting, stuckCall } from '../../support/machine/stuck-call.ts';
 import { startDaemon } from '../../support/programs/daemon.ts';
 import { daemonCommand } from '../../support/programs/programs.ts';
+import { startDetached } from '../../support/programs/workload.ts';
 import { until } from '../../support/until.ts';
+
+const byPid = (value: number) => ({ selector: { case: 'pid', value } as const });
 
 /*
  * Everybody can keep /proc locked: he lists it into memory that never comes. As soon as somebody tries to make a name in it, all
@@ -30,8 +33,12 @@ test('whoever keeps /proc locked delays the listings of the guest, and nothing e
   });
   const [pid = 0] = childrenOf(daemon.pid);
   using _stop = { [Symbol.dispose]: () => process.kill(pid, 'SIGTERM') };
-  const { process: client, filesystem } = connectTo(daemon.url);
+  const clients = connectTo(daemon.url);
+  const { process: client, filesystem } = clients;
   const procfs = `/proc/${pid}/root/proc`;
+  const group = { cmd: '/bin/sh', args: ['-c', 'sleep 1000 & read line'] };
+  const leader = byPid(await startDetached(clients, { process: group }));
+  const [leaderOutside = 0] = childrenOf(pid);
   const release = await stuckCall(
     `directory = os.open("${procfs}", os.O_RDONLY)
 SYS_getdents64 = {'x86_64': 217, 'aarch64': 61}[os.uname().machine]`,
@@ -41,6 +48,10 @@ SYS_getdents64 = {'x86_64': 217, 'aarch64': 61}[os.uname().machine]`,
   const writer = spawn('mkdir', [join(procfs, 'name')], { stdio: 'ignore' });
   await until('a writer waits', () => isWaiting(`/proc/${writer.pid}`));
 
+  await client.closeStdin({ process: leader });
+  await until('the leader of the group has ended', () => !childrenOf(pid).includes(leaderOutside));
+  await client.sendSignal({ process: leader, signal: Signal.SIGTERM });
+  await until('the rest of the group has ended', async () => (await client.list({})).processes.length === 0);
   const codeOf = (error: unknown) => Code[ConnectError.from(error).code];
   const listings = Array.from({ length: 20 }, () =>
     client.list({ scope: ListScope.GUEST, usage: true }).then(() => 'ok', codeOf),
@@ -58,4 +69,4 @@ SYS_getdents64 = {'x86_64': 217, 'aarch64': 61}[os.uname().machine]`,
   await release();
   await until('the writer has ended', () => !runs(writer.pid ?? 0));
   expect((await client.list({ scope: ListScope.GUEST })).processes.length).toBeGreaterThan(0);
-}, 60_000);
+});

@@ -43,7 +43,7 @@ test('readers of NDJSON that read nothing are bounded together, and hold up nobo
   });
   // Each of 60 processes keeps 1 MiB of its output; without a bound they would take 5 GiB.
   expect(growth).toBeLessThan(320 * MIB);
-}, 120_000);
+});
 
 test('followers of metrics that read nothing cost a line each', async () => {
   await using daemon = await startDaemon();

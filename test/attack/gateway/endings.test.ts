@@ -61,7 +61,6 @@ test.each([
     });
     expect(await phase(gateway, 'kept', 'paused')).toBe('paused');
   },
-  90_000,
 );
 
 test('a guest that cannot be thawed after a failed hook does not stay for ever', async () => {

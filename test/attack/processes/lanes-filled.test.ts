@@ -172,4 +172,4 @@ test('health, init, freeze, thaw, signals and the stop answer when all lanes are
   expect(end, JSON.stringify(end)).toMatchObject({ msg: 'stopped' });
   filesystem.thaw();
   expect((await daemon.exited).code).toBe(0);
-}, 120_000);
+});

@@ -51,7 +51,6 @@ test.each(['binary', 'json', 'gRPC-Web'] as const)(
     for (const { pid } of processes) await plain.sendSignal({ process: byPid(pid), signal: 9 });
     expect((await transcribe(plain.start({ process: { cmd: 'true' } }))).end?.exitCode).toBe(0);
   },
-  120_000,
 );
 
 test('too many arguments are refused without a word about the file', async () => {

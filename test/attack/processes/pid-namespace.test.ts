@@ -29,4 +29,4 @@ test('a process outside of the pid namespace, in a cgroup of the daemon, turns n
   process.kill(pid, 'SIGTERM');
   expect(await daemon.exited).toEqual({ code: 0, signal: null });
   expect(daemon.log.at(-1)?.msg).toBe('stopped');
-}, 30_000);
+});

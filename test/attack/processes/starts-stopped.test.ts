@@ -108,7 +108,7 @@ test('starts that another process stops hold nobody up, and are ended and report
   expect(await start(daemon)).toBe('exit status 0');
   await until('nothing is left', () => childrenOf(daemon.pid).length === 0);
   await until('descriptors are closed', () => openFiles(daemon.pid).length <= before);
-}, 120_000);
+});
 
 test('a freeze in the middle of starts holds nobody up; they go on after it', async () => {
   needs('root', 'cgroup v2');

@@ -72,46 +72,42 @@ test.each([
   ['a command', {}],
   ['a command without stdin', { stdin: false }],
   ['a terminal', { pty: {} }],
-])(
-  '%s starts or is refused with any number of free descriptors',
-  async (_name, kind) => {
-    await using daemon = await startDaemon();
-    using caller = new Caller(daemon.port);
-    const start = () => caller.call('Start', { process: { cmd: '/bin/true' }, ...kind }, true);
-    await start();
-    const open = descriptorsOf(daemon);
-    const seen = { started: 0, refused: 0 };
-    // From none to plainly enough: how many a start needs depends on what else is open at that moment.
-    for (let limit = lowestFree(open); seen.started < 10; limit++) {
-      expect(limit, 'enough for any start').toBeLessThan(Math.max(...open) + 64);
-      setLimit(daemon, limit);
-      const messages = await start();
-      setLimit(daemon, 1024);
-      const { error } = messages.at(-1) as { error?: { code: string; message: string } };
-      if (error) {
-        seen.refused++;
-        expect(messages).toHaveLength(1);
-        expect(error.code, error.message).toBe('resource_exhausted');
-        expect(error.message).toMatch(/^cannot (start '\/bin\/true': \w+: EMFILE: |open a terminal: )/);
-      } else {
-        seen.started++;
-        expect(messages.at(-2)).toMatchObject({ event: { end: { status: 'exit status 0' } } });
-      }
+])('%s starts or is refused with any number of free descriptors', async (_name, kind) => {
+  await using daemon = await startDaemon();
+  using caller = new Caller(daemon.port);
+  const start = () => caller.call('Start', { process: { cmd: '/bin/true' }, ...kind }, true);
+  await start();
+  const open = descriptorsOf(daemon);
+  const seen = { started: 0, refused: 0 };
+  // From none to plainly enough: how many a start needs depends on what else is open at that moment.
+  for (let limit = lowestFree(open); seen.started < 10; limit++) {
+    expect(limit, 'enough for any start').toBeLessThan(Math.max(...open) + 64);
+    setLimit(daemon, limit);
+    const messages = await start();
+    setLimit(daemon, 1024);
+    const { error } = messages.at(-1) as { error?: { code: string; message: string } };
+    if (error) {
+      seen.refused++;
+      expect(messages).toHaveLength(1);
+      expect(error.code, error.message).toBe('resource_exhausted');
+      expect(error.message).toMatch(/^cannot (start '\/bin\/true': \w+: EMFILE: |open a terminal: )/);
+    } else {
+      seen.started++;
+      expect(messages.at(-2)).toMatchObject({ event: { end: { status: 'exit status 0' } } });
     }
-    expect(seen.refused).toBeGreaterThan(3);
-    await expect.poll(() => childrenOf(daemon.pid)).toEqual([]);
-    await expect.poll(() => descriptorsOf(daemon).length).toBeLessThanOrEqual(open.length);
-    const leaves = () =>
-      ['user', 'ptys'].flatMap((name) =>
-        readdirSync(`${daemon.cgroupRoot}/${name}`, { withFileTypes: true }).filter((each) =>
-          each.isDirectory(),
-        ),
-      );
-    if (daemon.cgroupRoot) await expect.poll(leaves).toEqual([]);
-    expect(unexpected(daemon)).toEqual([]);
-  },
-  120_000,
-);
+  }
+  expect(seen.refused).toBeGreaterThan(3);
+  await expect.poll(() => childrenOf(daemon.pid)).toEqual([]);
+  await expect.poll(() => descriptorsOf(daemon).length).toBeLessThanOrEqual(open.length);
+  const leaves = () =>
+    ['user', 'ptys'].flatMap((name) =>
+      readdirSync(`${daemon.cgroupRoot}/${name}`, { withFileTypes: true }).filter((each) =>
+        each.isDirectory(),
+      ),
+    );
+  if (daemon.cgroupRoot) await expect.poll(leaves).toEqual([]);
+  expect(unexpected(daemon)).toEqual([]);
+});
 
 test('input to a full terminal waits for a free descriptor and arrives whole', async () => {
   await using daemon = await startDaemon();

@@ -43,7 +43,7 @@ let seen: Seen;
 beforeEach(async () => {
   needs('mounts', 'ip', 'openssl', 'curl', 'python3', 'update-ca-certificates', 'wget');
   seen ??= await visitGuest();
-}, 120_000);
+});
 
 const PLACES = ['curl', 'wget', 'python', 'openssl'];
 

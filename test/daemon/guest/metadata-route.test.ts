@@ -38,4 +38,4 @@ test('the route to the metadata service is repaired, by one for this address alo
   });
   // What a fault leaves behind may be repaired before the next one.
   expect(seen.warnings).toBeGreaterThanOrEqual(4);
-}, 120_000);
+});

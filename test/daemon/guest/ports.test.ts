@@ -40,7 +40,7 @@ describe('forwarded connections', () => {
   beforeEach(async () => {
     needs('mounts', 'ip', 'python3', 'cgroup v2');
     seen ??= await visitGuest();
-  }, 120_000);
+  });
 
   describe('a listener at localhost', () => {
     test('is reachable at the guest’s address, and no longer than it listens', () => {

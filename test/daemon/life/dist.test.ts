@@ -331,7 +331,7 @@ test('it starts on a file system that the previous daemon left frozen, and /init
   try {
     const url = `http://127.0.0.1:${port}`;
     const health = async () => (await fetch(`${url}/health`).catch(() => null))?.status;
-    await expect.poll(health, { timeout: 20_000 }).toBe(204);
+    await expect.poll(health).toBe(204);
     expect((await fetch(`${url}/init`, { method: 'POST' })).status).toBe(204);
     expect(await isWritable(filesystem.path)).toBe(true);
   } finally {

@@ -132,7 +132,7 @@ test('output, input, exits and terminals survive ten upgrades', async () => {
   const ended = new Following(clients, short);
   expect(await ended.toEnd()).toMatchObject({ exitCode: 5 });
   expect(textOf(ended.parts.stdout)).toBe('bye\n');
-}, 120_000);
+});
 
 test('no descriptor and no zombie is left', async () => {
   needs('root');
@@ -142,7 +142,7 @@ test('no descriptor and no zombie is left', async () => {
     await startDetached({ process: { cmd: 'true' } });
     await upgrade();
   }
-  await expect.poll(() => descriptorsOf(daemon.pid).sort(), { timeout: 20_000 }).toEqual(before);
+  await expect.poll(() => descriptorsOf(daemon.pid).sort()).toEqual(before);
   const children = readFileSync(`/proc/${daemon.pid}/task/${daemon.pid}/children`, 'utf8').trim().split(' ');
   const states = children
     .filter(Boolean)

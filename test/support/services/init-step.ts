@@ -14,7 +14,7 @@ export function initDependencies(own: Partial<InitDependencies> = {}): InitDepen
   return {
     guest: new Guest(testUsers(directory)),
     metadata: null,
-    freezer: { audit: () => null, reported: () => {}, thaw: () => {} },
+    freezer: { audit: () => null, takeAudit: () => null, keepAudit: () => {}, thaw: () => {} },
     filesystemFreezer: { mayBeFrozen: true, release: async () => {} },
     onClockError: () => {},
     reseed: () => {},
@@ -40,7 +40,7 @@ export async function applyTo(
   request: InitRequest,
   caller: WaitingCaller = new AbortController(),
 ): Promise<Pick<InitResult, 'stale'>> {
-  const { stale } = await init.apply(request, { freezeAudit: null }, caller);
+  const { stale } = await init.apply(request, { freezer: null }, caller);
   return { stale };
 }
 
@@ -53,7 +53,7 @@ export async function runStep(
 ): Promise<void> {
   const { authorize, quick, lasting } = initSteps(initDependencies(own));
   const request = INIT_REQUEST.read(body, '');
-  const report = { freezeAudit: null };
+  const report = { freezer: null };
   const call = { request, report, isRepeated: false, caller: new AbortController(), ageNs: () => ageNs };
   if (name === 'auth') return authorize(call);
   const step = quick.find((known) => known.name === name);

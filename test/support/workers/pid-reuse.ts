@@ -78,7 +78,7 @@ await first.ended;
 const found = table.find({ pid: first.pid }) === second;
 
 const [third, foreign] = await startTwo(startForeign);
-await third.signal(SIGTERM, new AbortController().signal);
+third.signal(SIGTERM);
 await third.ended;
 const exit = once(foreign, 'exit');
 foreign.kill('SIGINT');

@@ -17,7 +17,7 @@ export function initRoutes(app: FastifyInstance, init: Init, logger: Logger): vo
   const noteUnknown = unknownMembers(logger);
   app.post('/init', { onRequest: ignoreContentType }, async ({ call }, reply) => {
     reply.header('x-envd-version', INTERFACE_VERSION);
-    const report: InitReport = { freezeAudit: null };
+    const report: InitReport = { freezer: null };
     try {
       const body = (await bodies.read(call)) ?? {};
       const { handover } = await init.apply(INIT_REQUEST.read(body, ''), report, call);
@@ -25,10 +25,19 @@ export function initRoutes(app: FastifyInstance, init: Init, logger: Logger): vo
       call.isTrusted = true;
       noteUnknown(Object.keys(body));
     } finally {
-      if (report.freezeAudit) reply.header('x-envd-freeze-audit', JSON.stringify(report.freezeAudit));
+      tellAudit(reply, report);
     }
-    if (report.delivered) reply.raw.once('finish', report.delivered);
     return reply.code(204).send();
+  });
+}
+
+/** Adds the header that tells what a freeze missed. If the answer is lost or another one than 204, the next caller gets it. */
+function tellAudit(reply: FastifyReply, { freezer }: InitReport): void {
+  const audit = freezer?.takeAudit();
+  if (!audit) return;
+  reply.header('x-envd-freeze-audit', JSON.stringify(audit));
+  finished(reply.raw, (error) => {
+    if (error || reply.statusCode !== 204) freezer?.keepAudit(audit);
   });
 }
 

@@ -86,7 +86,7 @@ export function processRpcs(processes: ProcessTable, listings: readonly Listing[
         throw new EnvdError('invalid_argument', `invalid signal ${number}: signals are 1 to ${MAX_SIGNAL}`);
       }
       if (scope === SignalScope.TREE) target.signalTree(number);
-      else await target.signal(number, call.signal);
+      else target.signal(number);
       // Clients check immediately after SIGKILL that the process is gone.
       if (number === SIGKILL) await within(KILL_WAIT_MS, target.ended, () => null);
       return {};

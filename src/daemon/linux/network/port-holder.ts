@@ -1,7 +1,10 @@
 import { readFileSync } from 'node:fs';
+import { within } from '../../../base/abort.ts';
 import { isSystemError } from '../../../base/errors.ts';
-import { holdersOf } from './socket-holders.ts';
+import { holdersOf, type SocketHolder } from './socket-holders.ts';
 
+/** The processes of strangers may take this long, in milliseconds, because each can keep its directory of procfs locked. */
+const PROCESSES_MS = 1000;
 /** Matches a line `sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode`. */
 const SOCKET = /^\s*\d+: [\dA-F]+:([\dA-F]{4}) \S+ \S+ \S+ \S+ \S+ +(\d+) +\d+ (\d+) /gm;
 
@@ -15,7 +18,8 @@ export async function holderOf(port: number, proc = '/proc'): Promise<string | n
   const sockets = Array.from(text.matchAll(SOCKET), ([, local = '', uid, inode]) => {
     return { port: Number.parseInt(local, 16), uid, inode: Number(inode) };
   }).filter((socket) => socket.port === port && socket.inode !== 0);
-  const holders = await holdersOf(new Set(sockets.map(({ inode }) => inode)), proc);
+  const search = holdersOf(new Set(sockets.map(({ inode }) => inode)), proc);
+  const holders = await within(PROCESSES_MS, search, () => new Map<number, SocketHolder>());
   const own = textOf(`${proc}/self/comm`).trimEnd();
   // Another daemon that forwards the port does so for somebody who listens on it at localhost.
   const isForward = ({ inode }: { inode: number }) => holders.get(inode)?.command === own;

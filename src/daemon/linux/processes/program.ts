@@ -7,7 +7,6 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { within } from '../../../base/abort.ts';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { native } from '../system/native.ts';
-import { relationsOf } from '../system/signals.ts';
 import { followProcess } from './spawn.ts';
 
 /** Holds a program and its arguments. */
@@ -20,30 +19,33 @@ const STUCK_INTERVAL_MS = 50;
 const MOST_TEXT = 1000;
 
 /**
- * Runs a program to its end, with `descriptor` as its descriptor 3. Throws `failed_precondition` with the end of its
- * output when it cannot be started, fails, or has not ended after `limitMs`.
+ * Runs a program to its end, with `descriptor` as its descriptor 3. Kills it after `limitMs`, and when `signal` aborts. Throws
+ * `failed_precondition` with the end of its output when it cannot be started, fails, or was killed, and the reason of `signal`.
  */
 export async function tryProgram(
   [file, ...args]: Command,
   descriptor: number,
   limitMs: number,
+  signal: AbortSignal,
 ): Promise<void> {
-  const child = spawn(file, args, { stdio: ['ignore', 'pipe', 'pipe', descriptor] });
+  const child = spawn(file, args, {
+    stdio: ['ignore', 'pipe', 'pipe', descriptor],
+    timeout: limitMs,
+    killSignal: 'SIGKILL',
+    signal,
+  });
   let text = '';
   const add = (bytes: Buffer) => {
     text = `${text}${bytes}`.slice(-MOST_TEXT);
   };
   child.stdout?.on('data', add);
   child.stderr?.on('data', add);
-  const timer = setTimeout(() => child.kill('SIGKILL'), limitMs);
-  try {
-    const outcome = await outcomeOf(child);
-    if (outcome === null) return;
-    const reason = [outcome, text.trim()].filter((part) => part !== '').join(': ');
-    throw new EnvdError('failed_precondition', `the program '${file}' cannot take over: ${reason}`);
-  } finally {
-    clearTimeout(timer);
-  }
+  const outcome = await outcomeOf(child);
+  // This comes first, because a child that was killed has failed, too.
+  signal.throwIfAborted();
+  if (outcome === null) return;
+  const reason = [outcome, text.trim()].filter((part) => part !== '').join(': ');
+  throw new EnvdError('failed_precondition', `the program '${file}' cannot take over: ${reason}`);
 }
 
 /** Returns why a program failed, or null for success. */
@@ -139,6 +141,17 @@ function childrenIn(proc: string): number[] {
   } catch (error) {
     if (!isSystemError(error, 'ENOENT')) throw error;
     const processes = readdirSync(proc).map(Number).filter(Number.isInteger);
-    return processes.filter((pid) => relationsOf(pid, proc)?.parent === process.pid);
+    return processes.filter((pid) => parentOf(pid, proc) === process.pid);
+  }
+}
+
+/** Returns the parent of a process; null when that does not exist. Source: proc_pid_stat(5). */
+function parentOf(pid: number, proc: string): number | null {
+  try {
+    // The name of the command is in parentheses, and may contain any characters, including parentheses.
+    return Number(readFileSync(`${proc}/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ')[1]);
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT', 'ESRCH')) return null;
+    throw error;
   }
 }

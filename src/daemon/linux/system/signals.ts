@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { isSystemError } from '../../../base/errors.ts';
+import { native } from './native.ts';
 
 /** The names of the standard signals and their texts as in Go, by number on x86-64 and arm64. Source: signal(7). */
 const STANDARD: readonly (readonly [name: string, text: string])[] = [
@@ -74,20 +75,9 @@ export function signalProcess(pid: number, signal: number): boolean {
   return pid > 0 && send(pid, signal);
 }
 
-/**
- * Returns the parent and the group of a process; null when it does not exist. `proc` is where procfs is. Source:
- * proc_pid_stat(5).
- */
-export function relationsOf(pid: number, proc = '/proc'): { parent: number; group: number } | null {
-  try {
-    // The name of the command is in parentheses, and may contain any characters, including parentheses.
-    const [, parent, group] =
-      readFileSync(`${proc}/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
-    return { parent: Number(parent), group: Number(group) };
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT', 'ESRCH')) return null;
-    throw error;
-  }
+/** Tells whether a process is in a group. It does not ask procfs, whose directories everybody can keep locked. */
+export function isInGroup(pid: number, group: number): boolean {
+  return pid > 0 && native.processGroup(pid) === group;
 }
 
 /** Tells whether the process of a pidfd still has its pid: -1 there means that it was reaped. Source: pidfd_open(2). */

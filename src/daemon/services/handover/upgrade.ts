@@ -91,8 +91,10 @@ export class Upgrade {
     return () => void this.#replace(held);
   }
 
-  /** Replaces this program, if the next one can take over. Logs why when it cannot. */
+  /** Replaces this program, if the next one can take over. Logs why when it cannot, and does nothing when the daemon stops. */
   async start(): Promise<void> {
+    // Lines of the log would keep the daemon from its exit as long as signals come.
+    if (this.#daemon.stopping.aborted) return;
     try {
       const replace = await this.prepare();
       replace();
@@ -105,7 +107,8 @@ export class Upgrade {
     const { commands, version, upgradeTimeout } = this.#options;
     const state = writeVersion(version);
     try {
-      await tryProgram([...commands.next, TRIAL_FLAG], state, upgradeTimeout * 1000);
+      const { stopping } = this.#daemon;
+      await tryProgram([...commands.next, TRIAL_FLAG], state, upgradeTimeout * 1000, stopping);
       debug('handover', 'the next program can take over');
     } finally {
       closeSync(state);

@@ -4,7 +4,7 @@ import { EvictingSemaphore } from '../../../base/evicting-semaphore.ts';
 import { monotonicMs } from '../../../base/monotonic.ts';
 import { debug } from '../../../base/program/debug.ts';
 import { exhaustionOf } from '../../linux/system/errno.ts';
-import type { FreezeAudit } from '../pause/sweep.ts';
+import type { Freezer } from '../pause/freezer.ts';
 import type { InitRequest } from './init-request.ts';
 import { SharedRuns } from './shared-runs.ts';
 import { WAITING_CALLS } from './waiting-calls.ts';
@@ -22,9 +22,8 @@ export interface HandoverReport {
 
 /** Results of steps. They are available even if a later step fails. */
 export interface InitReport {
-  /** Null if the request was not authorized, or there is nothing to report. */
-  freezeAudit: FreezeAudit | null;
-  delivered?: () => void;
+  /** Has the audit of a freeze; null if the request was not authorized. */
+  freezer: Pick<Freezer, 'takeAudit' | 'keepAudit'> | null;
 }
 
 /** The client that waits for a request to be applied. */

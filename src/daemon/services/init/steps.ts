@@ -23,7 +23,7 @@ export interface InitDependencies {
   readonly guest: Guest;
   /** Null when there is no metadata service. */
   readonly metadata: Pick<MetadataReader, 'check' | 'refresh'> | null;
-  readonly freezer: Pick<Freezer, 'audit' | 'reported' | 'thaw'>;
+  readonly freezer: Pick<Freezer, 'audit' | 'takeAudit' | 'keepAudit' | 'thaw'>;
   readonly filesystemFreezer: Pick<FilesystemFreezer, 'mayBeFrozen' | 'release'>;
   readonly clock: Clock;
   readonly onClockError: (error: unknown) => void;
@@ -60,8 +60,8 @@ function quickSteps(dependencies: InitDependencies): QuickStep[] {
   return [
     // The audit comes first, because the thaw changes what it reports.
     always('audit', ({ report }) => {
-      report.freezeAudit = freezer.audit();
-      if (report.freezeAudit) report.delivered = () => freezer.reported();
+      freezer.audit();
+      report.freezer = freezer;
     }),
     unlessStale('clock', (call) => {
       try {

@@ -120,7 +120,7 @@ export class Freezer implements Disposable {
 
   /**
    * Audits the last freeze of the hierarchy; returns null when there was none. Call it before the thaw. After the thaw it
-   * returns the same result again, until `reported` is called.
+   * returns the same result again, until `takeAudit` is called.
    */
   audit(): FreezeAudit | null {
     if (this.#audited !== null)
@@ -128,9 +128,16 @@ export class Freezer implements Disposable {
     return this.#unreported;
   }
 
-  /** Call it when the platform has received the audit. */
-  reported(): void {
+  /** Returns the audit for one answer; null when there is none, or another answer has it. Call `keepAudit` if it is lost. */
+  takeAudit(): FreezeAudit | null {
+    const audit = this.#unreported;
     this.#unreported = null;
+    return audit;
+  }
+
+  /** Gives an audit to the next answer. */
+  keepAudit(audit: FreezeAudit): void {
+    this.#unreported ??= audit;
   }
 
   /**

@@ -1,11 +1,7 @@
-import { setImmediate } from 'node:timers/promises';
 import { isSystemError } from '../../../../base/errors.ts';
 import { Cgroup, type CpuTime } from '../../../linux/cgroups/cgroup2.ts';
 import { removeCgroups } from '../../../linux/cgroups/remove-cgroups.ts';
-import { relationsOf, signalGroup } from '../../../linux/system/signals.ts';
-
-/** At most this many processes are looked up in a turn of the event loop. */
-const LOOKS = 64;
+import { isInGroup, signalGroup } from '../../../linux/system/signals.ts';
 
 /**
  * Leaves are removed for the first time after this delay, in milliseconds. The kernel detaches a task shortly after it
@@ -55,19 +51,10 @@ export class Leaf {
     this.#cgroup.signal(signal);
   }
 
-  /**
-   * Signals a process group if a process of it is in this cgroup, because its id may be that of another group by now.
-   * It looks up a few processes in each turn of the event loop. Throws the reason when `caller` aborts.
-   */
-  async signalGroup(group: number, signal: number, caller: AbortSignal): Promise<void> {
+  /** Signals a process group if a process of it is in this cgroup, because its id may be that of another group by now. */
+  signalGroup(group: number, signal: number): void {
     if (!signalGroup(group, 0)) return;
-    const pids = this.#cgroup.processes();
-    for (let at = 0; at < pids.length; at += LOOKS) {
-      if (at > 0) await setImmediate();
-      caller.throwIfAborted();
-      const isHeld = pids.slice(at, at + LOOKS).some((pid) => relationsOf(pid)?.group === group);
-      if (isHeld) return void signalGroup(group, signal);
-    }
+    if (this.#cgroup.processes().some((pid) => isInGroup(pid, group))) signalGroup(group, signal);
   }
 
   /**

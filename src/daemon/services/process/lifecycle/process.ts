@@ -184,10 +184,10 @@ export class ManagedProcess {
     };
   }
 
-  /** Signals the process group, and succeeds also when that has just ended. Throws the reason when `caller` aborts. */
-  async signal(signal: number, caller: AbortSignal): Promise<void> {
+  /** Signals the process group, and succeeds also when that has just ended. */
+  signal(signal: number): void {
     // The kernel may give the id of a reaped process to another group.
-    if (this.#leaf && !this.#hasPid()) await this.#leaf.signalGroup(this.pid, signal, caller);
+    if (this.#leaf && !this.#hasPid()) this.#leaf.signalGroup(this.pid, signal);
     else this.signalGroup(signal);
   }
 

@@ -28,11 +28,16 @@ function setUp(
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', (_request, _payload, parsed) => parsed(null));
   let unreported = audit;
-  const reported = () => {
+  const takeAudit = () => {
+    const taken = unreported;
     unreported = null;
+    return taken;
+  };
+  const keepAudit = (kept: FreezeAudit) => {
+    unreported = kept;
   };
   const dependencies = initDependencies({
-    freezer: { audit: () => unreported, reported, thaw: () => {} },
+    freezer: { audit: () => unreported, takeAudit, keepAudit, thaw: () => {} },
     ...own,
   });
   const { guest } = dependencies;
@@ -117,9 +122,10 @@ describe('POST /init', () => {
     expect(await post({ accessToken: 'one' })).toEqual([204, undefined]);
   });
 
-  test('tells one of several concurrent callers what an upgrade has handed over', async () => {
+  test('tells one of several concurrent callers what an upgrade has handed over, and what a freeze missed', async () => {
     const { promise: mounted, resolve } = Promise.withResolvers<void>();
-    const { app, init } = setUp(null, { volumes: { mount: () => mounted } });
+    const audit = { visited: 3, frozen: 2, escaped: 1, violations: 0, truncated: false };
+    const { app, init } = setUp(audit, { volumes: { mount: () => mounted } });
     init.keepHandover(HANDED_OVER);
     const url = `${await app.listen({ host: '127.0.0.1', port: 0 })}/init`;
     const calls = [1, 2, 3].map(() => fetch(url, { method: 'POST', body: '{"volumeMounts":[]}' }));
@@ -135,10 +141,13 @@ describe('POST /init', () => {
       [204, null],
       [204, JSON.stringify(HANDED_OVER)],
     ]);
+    const audits = answers.map(({ headers }) => headers.get('x-envd-freeze-audit'));
+    expect(audits.filter((header) => header !== null)).toEqual([JSON.stringify(audit)]);
   });
 
-  test('tells the next caller what an upgrade has handed over if an answer was lost', async () => {
-    const { app, init } = setUp();
+  test('tells the next caller both if an answer was lost', async () => {
+    const audit = { visited: 3, frozen: 2, escaped: 1, violations: 0, truncated: false };
+    const { app, init } = setUp(audit);
     init.keepHandover(HANDED_OVER);
     const { promise: lost, resolve } = Promise.withResolvers<void>();
     app.addHook('onSend', async ({ headers }, reply) => {
@@ -151,6 +160,7 @@ describe('POST /init', () => {
     await lost;
     const { headers } = await fetch(url, { method: 'POST' });
     expect(headers.get('x-envd-handover')).toBe(JSON.stringify(HANDED_OVER));
+    expect(headers.get('x-envd-freeze-audit')).toBe(JSON.stringify(audit));
   });
 
   test.each([

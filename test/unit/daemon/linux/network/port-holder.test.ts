@@ -1,5 +1,6 @@
+import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, connect, createServer } from 'node:net';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
@@ -73,4 +74,13 @@ test.each([
   ],
 ] as const)('a holder %s', async (_kind, holder, expected) => {
   expect(await holderOf(0xc33f, procfs([holder]))).toBe(expected);
+});
+
+test('a holder whose directory does not answer is named by its user alone', async () => {
+  const proc = procfs([['7', 'slow']]);
+  const name = join(proc, '7/comm');
+  rmSync(name);
+  execFileSync('mkfifo', [name]);
+  onTestFinished(() => writeFileSync(name, ''));
+  expect(await holderOf(0xc33f, proc)).toBe('user 1000');
 });

@@ -186,7 +186,7 @@ test('identity: the metadata are read again in the background in each life', () 
   const caller = new AbortController();
   for (const lifecycleID of ['one', 'one', 'two', 'two']) {
     const request = INIT_REQUEST.read({ lifecycleID }, '');
-    step?.run({ request, report: { freezeAudit: null }, isRepeated: false, caller, ageNs: () => 0n });
+    step?.run({ request, report: { freezer: null }, isRepeated: false, caller, ageNs: () => 0n });
   }
   expect(reads).toBe(2);
 });

@@ -58,7 +58,7 @@ test(`${PROCESSES} busy processes use no CPU until the thaw`, async () => {
   using freezer = freezerFor(top);
   const user = top.child('user');
   const shell = await startIn(user, `for i in $(seq ${PROCESSES}); do (while :; do :; done) & done; wait`);
-  await expect.poll(() => user.processes().length, { timeout: 20_000 }).toBe(PROCESSES + 1);
+  await expect.poll(() => user.processes().length).toBe(PROCESSES + 1);
   expect(await freezer.freeze({ ...hierarchy, mode: 'legacy' }, never)).toMatchObject({ frozen: 2 });
   const used = cpuUsed(user);
   // Long enough for any of them to run, if it were not frozen.
