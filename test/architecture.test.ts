@@ -313,13 +313,13 @@ describe('undocumented API', () => {
 describe('budget', () => {
   /** The most lines of each part. A change that needs more raises the number in the same commit, whose message says why. */
   const LINES: Readonly<Record<string, number>> = {
-    'the core, src/daemon without extensions': 26_362,
+    'the core, src/daemon without extensions': 26_363,
     'src/daemon/extensions': 5918,
     'src/daemon/services/collector': 405,
     'src/daemon/services/files': 2642,
-    'src/daemon/services/guest': 419,
+    'src/daemon/services/guest': 425,
     'src/daemon/services/handover': 706,
-    'src/daemon/services/init': 1585,
+    'src/daemon/services/init': 1596,
     'src/daemon/services/pause': 986,
     'src/daemon/services/ports': 458,
     'src/daemon/services/process': 3166,

@@ -3,6 +3,7 @@ import { EnvdError, messageOf } from '../../../base/errors.ts';
 import { monotonicMs } from '../../../base/monotonic.ts';
 import { debug } from '../../../base/program/debug.ts';
 import { exhaustionOf } from '../../linux/system/errno.ts';
+import type { Freezer } from '../pause/freezer.ts';
 import type { FreezeAudit } from '../pause/sweep.ts';
 import type { InitRequest } from './init-request.ts';
 import { SharedRuns } from './shared-runs.ts';
@@ -19,13 +20,6 @@ export interface HandoverReport {
   readonly forwards: number;
 }
 
-/** Results of steps. They are available even if a later step fails. */
-export interface InitReport {
-  /** Null if the request was not authorized, or there is nothing to report. */
-  freezeAudit: FreezeAudit | null;
-  delivered?: () => void;
-}
-
 /** The client that waits for a request to be applied. */
 export interface WaitingCaller {
   /** Aborts when the client has gone. A getter may create it, because most calls wait for nothing and never ask for it. */
@@ -34,7 +28,6 @@ export interface WaitingCaller {
 
 export interface InitCall {
   readonly request: InitRequest;
-  readonly report: InitReport;
   /** Whether a request with the same timestamp was begun before. */
   readonly isRepeated: boolean;
   readonly caller: WaitingCaller;
@@ -63,16 +56,26 @@ export interface LastingStep {
 export interface InitSteps {
   /** Throws unless the request is allowed. No step runs before it returns. */
   authorize(call: InitCall): Promise<void> | void;
+  /** Its audit comes before the quick steps, because their thaw changes what it reports. */
+  readonly freezer: Pick<Freezer, 'audit' | 'reported'>;
   /** The steps that never wait, in order of execution. */
   readonly quick: readonly QuickStep[];
   /** The steps that may take long. They run concurrently. */
   readonly lasting: readonly LastingStep[];
 }
 
-export interface InitResult {
+/** How an allowed request was applied. */
+export interface InitReport {
+  /**
+   * The error of the first step that failed, with its name; null when none has. The other steps are done nevertheless. Or
+   * `unavailable` when too many newer requests wait, and `aborted` when the client has gone.
+   */
+  readonly failure: unknown;
+  /** Null when there is nothing to report. */
+  readonly freezeAudit: FreezeAudit | null;
   /** Whether the request has changed nothing because it was not newer than the last one that was applied. */
   readonly stale: boolean;
-  /** What an upgrade has handed over, for one caller; null for the others. Call `keepHandover` if it does not arrive. */
+  /** What an upgrade has handed over, for one caller; null for the others. */
   readonly handover: HandoverReport | null;
 }
 
@@ -103,28 +106,34 @@ export class Init extends EventEmitter<{ progress: [] }> {
   }
 
   /**
-   * Applies a request; the steps fill in `report`. Throws the error of the first step that failed, with its name. The other
-   * steps are done nevertheless, and the request counts as not applied: it may be sent again. Throws `unavailable` when too
-   * many newer requests wait, and `aborted` when the client has gone.
+   * Applies a request. One that fails counts as not applied: it may be sent again. Throws `unauthenticated` when the request is
+   * not allowed, and `unavailable` when that cannot be found out.
    */
-  async apply(request: InitRequest, report: InitReport, caller: WaitingCaller): Promise<InitResult> {
+  async apply(request: InitRequest, caller: WaitingCaller): Promise<InitReport> {
     const arrived = monotonicMs();
     const ageNs = () => BigInt(Math.round((monotonicMs() - arrived) * 1e6));
-    await this.#steps.authorize({ request, report, isRepeated: false, caller, ageNs });
+    await this.#steps.authorize({ request, isRepeated: false, caller, ageNs });
     const { timestampNs } = request;
     const stale = this.#isStale(timestampNs);
     const isRepeated = timestampNs !== null && timestampNs === this.#begunNs;
-    const quick = this.#runQuick({ request, report, isRepeated, caller, ageNs }, stale);
+    const { freezeAudit, failure: auditFailure } = this.#audit();
+    const quickFailure = this.#runQuick({ request, isRepeated, caller, ageNs }, stale);
     if (!stale) this.#begunNs = timestampNs ?? this.#begunNs;
     this.emit('progress');
-    const lasting = await this.#runLasting(request, stale, caller);
-    const failure = quick ?? lasting;
-    if (failure) throw failure;
+    const lasting = await this.#runLasting(request, stale, caller).catch((error: unknown) => error);
+    const failure = auditFailure ?? quickFailure ?? lasting;
+    if (failure) return { failure, freezeAudit, stale, handover: null };
     if (!stale) this.#appliedNs = latest(timestampNs, this.#appliedNs);
     this.emit('progress');
     const handover = this.#handover;
     this.#handover = null;
-    return { stale, handover };
+    return { failure, freezeAudit, stale, handover };
+  }
+
+  /** Call it when the answer with a report has arrived, or was lost. The next caller gets what was lost. */
+  delivered({ freezeAudit, handover }: InitReport, isLost: boolean): void {
+    if (isLost && handover) this.keepHandover(handover);
+    else if (!isLost && freezeAudit) this.#steps.freezer.reported();
   }
 
   /** Gives what an upgrade has handed over to the next call that succeeds. */
@@ -141,6 +150,14 @@ export class Init extends EventEmitter<{ progress: [] }> {
   continueFrom(timestampNs: bigint | null): void {
     this.#begunNs = timestampNs;
     this.#appliedNs = timestampNs;
+  }
+
+  #audit(): { readonly freezeAudit: FreezeAudit | null; readonly failure: EnvdError | null } {
+    try {
+      return { freezeAudit: this.#steps.freezer.audit(), failure: null };
+    } catch (error) {
+      return { freezeAudit: null, failure: failedStep('audit', error) };
+    }
   }
 
   #runQuick(call: InitCall, stale: boolean): EnvdError | null {
