@@ -74,7 +74,7 @@ export class KnownProcesses {
   }
 
   /** Knows a start by its id until its process is forgotten, or the start fails. */
-  starting(startId: string, start: Promise<ManagedProcess>): void {
+  starting(startId: string, start: Promise<AnyProcess>): void {
     this.#starts.set(startId, start);
     start.catch(() => this.#starts.delete(startId));
   }

@@ -57,17 +57,18 @@ export function takeOverChannels(ends: ChannelEnds, receiver: Receiver): Channel
   return new TerminalChannels(new Terminal(readStream('pty', master, receiver, true), slave));
 }
 
-/** Starts a process on pipes. Without `withStdin` its input is /dev/null. */
-export async function openPipes(
+/** Starts a process on pipes, or in a new terminal. Without `stdin` the input is /dev/null, unless it is a terminal. */
+export async function openChannels(
   launch: Launch,
-  withStdin: boolean,
+  { terminal, stdin }: { readonly terminal: TerminalSize | null; readonly stdin: boolean },
   poller: PipePoller,
   output: Output,
 ): Promise<{ spawned: Spawned; channels: Channels }> {
-  const { process: spawned, pipes } = await spawnWithPipes(launch, withStdin);
+  const receiver = { poller, output, cgroup: launch.cgroup };
+  if (terminal) return openTerminal(launch, terminal, receiver);
+  const { process: spawned, pipes } = await spawnWithPipes(launch, stdin);
   try {
     const ends = { ...NO_ENDS, ...pipes };
-    const receiver = { poller, output, cgroup: launch.cgroup };
     return { spawned, channels: new PipeChannels(ends, receiver, !spawned.isOver) };
   } catch (error) {
     // Nobody would know about the process.
@@ -78,14 +79,11 @@ export async function openPipes(
   }
 }
 
-/** Starts a process in a new terminal. */
-export async function openTerminal(
+async function openTerminal(
   launch: Launch,
   size: TerminalSize,
-  poller: PipePoller,
-  output: Output,
+  receiver: Receiver,
 ): Promise<{ spawned: Spawned; channels: Channels }> {
-  const receiver = { poller, output, cgroup: launch.cgroup };
   const read = (master: number) => readStream('pty', master, receiver, false);
   const terminal = Terminal.open(size, launch.user, read);
   try {
