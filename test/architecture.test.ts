@@ -313,7 +313,7 @@ describe('undocumented API', () => {
 describe('budget', () => {
   /** The most lines of each part. A change that needs more raises the number in the same commit, whose message says why. */
   const LINES: Readonly<Record<string, number>> = {
-    'the core, src/daemon without extensions': 26_337,
+    'the core, src/daemon without extensions': 26_323,
     'src/daemon/extensions': 5918,
     'src/daemon/services/collector': 405,
     'src/daemon/services/files': 2642,
