@@ -27,7 +27,7 @@ const SETTLE_MS = 5;
 const NO_OFFSETS = { stdout: 0, stderr: 0, pty: 0 };
 
 export interface ProcessOptions extends LauncherOptions {
-  /** This is the daemon's PATH, which every process has by default. */
+  /** The daemon's PATH, which every process has by default. */
   readonly path: string;
   /** At most this many processes run at a time. */
   readonly maxProcesses: number;
@@ -35,7 +35,7 @@ export interface ProcessOptions extends LauncherOptions {
   readonly observer?: ProcessObserver;
 }
 
-/** Holds the processes that clients have started: running ones, and ended ones for 30 s. */
+/** The processes that clients have started: running ones, and ended ones for 30 s. */
 export class ProcessTable {
   readonly counts: ProcessCounts;
   readonly #known = new KnownProcesses();
@@ -43,7 +43,7 @@ export class ProcessTable {
   readonly #options: ProcessOptions;
   readonly #launcher: Launcher;
   readonly #free: Allowance;
-  /** This says why no process can be started, or is null. */
+  /** Why no process can be started, or null. */
   #refusal: string | null = null;
   readonly #launches = new Set<Promise<ManagedProcess>>();
 

@@ -18,23 +18,23 @@ export interface StartRequest {
   readonly config: ProcessConfig;
   readonly user: User;
   readonly tag: string | null;
-  /** This is null for pipes. */
+  /** The size of the terminal; null: the process gets pipes. */
   readonly terminal: TerminalSize | null;
   /** If this is false, stdin is /dev/null. It has no effect on a terminal. */
   readonly stdin: boolean;
-  /** This is the client's idempotency key, or null; see `ProcessTable.start`. */
+  /** The client's idempotency key, or null; see `ProcessTable.start`. */
   readonly startId: string | null;
   /** Throws when nobody waits for the start any more, so that a search for the program ends. */
   readonly throwIfAborted?: () => void;
 }
 
-/** This is a complete launch except for its cgroup. */
+/** A launch without its cgroup and its time limit. */
 export type Plan = Omit<Launch, 'cgroup' | 'limitMs'>;
 
-/** Holds what planning a start needs besides the request. */
+/** What planning a start needs and the request does not say. */
 export interface LaunchPlace {
   readonly guest: Guest;
-  /** This is the daemon's PATH. */
+  /** The daemon's PATH. */
   readonly path: string;
   readonly lanes: Lanes;
 }

@@ -12,7 +12,7 @@ import { STREAMS } from './output-store.ts';
 /** Connects the daemon with a process, by three pipes or a terminal. Output goes to the `Output` of the process. */
 export interface Channels {
   readonly kind: 'pipes' | 'terminal';
-  /** This is null when there is no input. */
+  /** Null when there is no input. */
   readonly input: InputQueue | null;
   /** Resolves when no process holds the output open. A terminal is hung up when its process ends, whoever holds it. */
   readonly closed: Promise<void>;
@@ -30,7 +30,7 @@ export interface Channels {
   discard(): void;
 }
 
-/** Holds the daemon's descriptors of the channels of a process. A descriptor is null when it is closed. */
+/** The daemon's descriptors of the channels of a process. A descriptor is null when it is closed. */
 export interface ChannelEnds {
   readonly stdin: number | null;
   readonly stdout: number | null;
@@ -46,7 +46,7 @@ export const NO_ENDS: ChannelEnds = { stdin: null, stdout: null, stderr: null, m
 export interface Receiver {
   readonly poller: PipePoller;
   readonly output: Output;
-  /** This is the path of the cgroup of the process, or null if it has none. */
+  /** The path of the cgroup of the process, or null if it has none. */
   readonly cgroup: string | null;
 }
 
