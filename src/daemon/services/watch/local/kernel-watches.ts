@@ -23,8 +23,10 @@ export interface Subscriber {
 
 /** After how long the handling of events lets the event loop go on, in milliseconds. */
 const SLICE_MS = 8;
-/** How many watches are released in one turn of the event loop. */
+/** How many watches each turn of the event loop releases at once. The rest follows in slices. */
 const RELEASED_AT_ONCE = 64;
+/** How long a slice of releases may take, in milliseconds. */
+const RELEASE_MS = 4;
 const CALLS_BETWEEN_CLOCK_READS = 64;
 /** After how long a mark is tried again at the limit of watches, in milliseconds. */
 const RETRY_MS = 10;
@@ -246,8 +248,11 @@ export class KernelWatches implements Disposable {
   async #releaseMoreLater(): Promise<void> {
     do {
       await this.turn();
-      this.#releasable = RELEASED_AT_ONCE;
-      this.#releaseSome();
+      const deadline = monotonicMs() + RELEASE_MS;
+      do {
+        this.#releasable = RELEASED_AT_ONCE;
+        this.#releaseSome();
+      } while (this.#left.length > 0 && monotonicMs() < deadline);
     } while (this.#releasable < RELEASED_AT_ONCE);
   }
 
