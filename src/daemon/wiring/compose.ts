@@ -20,6 +20,7 @@ import { MetricsReader } from '../services/guest/metrics.ts';
 import { type Handover, headOf } from '../services/handover/state.ts';
 import { snapshotOf, succeed } from '../services/handover/succession.ts';
 import { Upgrade } from '../services/handover/upgrade.ts';
+import { SYSTEM_TRUST_STORE, trustVariables } from '../services/init/ca-bundle.ts';
 import { SYSTEM_TOOLS, Volumes } from '../services/init/volumes.ts';
 import { Collapser } from '../services/pause/collapse.ts';
 import type { FilesystemFreezer } from '../services/pause/filesystem-freezer.ts';
@@ -129,7 +130,9 @@ function createServices(config: Config, log: Log, port: number, inherited: Hando
   const { logger } = log;
   const { owned, bounds, users, lanes, workload, pause, collapser } = ground;
   const { cgroups, root } = workload;
-  const guest = new Guest(users, onlyUser(), firstAccess(config, inherited));
+  // The trust store has the certificates of the image, and those that an earlier daemon added.
+  const defaults = trustVariables(SYSTEM_TRUST_STORE);
+  const guest = new Guest(users, onlyUser(), firstAccess(config, inherited), defaults);
   const records = createRecords(config, log);
   const observer = processLog(logger, config);
   const options = { ...config, lanes, unread: bounds.unread, observer };

@@ -1,5 +1,4 @@
-/** Only the platform may call these operations of the daemon. */
-const CLOSED = new Set(['/init', '/freeze', '/unfreeze', '/collapse', '/fsfreeze', '/fsthaw', '/upgrade']);
+import { PLATFORM_ONLY } from '../../base/http/operations.ts';
 
 /** Returns a request target in origin form, `/path?query` (RFC 9112, section 3.2.1), or null if it has no path. */
 export function originForm(target: string): string | null {
@@ -16,7 +15,7 @@ export function originForm(target: string): string | null {
  */
 export function closedOperation(target: string): string | null {
   const path = normalise(target);
-  return CLOSED.has(path) ? path : null;
+  return PLATFORM_ONLY.has(path) ? path : null;
 }
 
 function normalise(target: string): string {

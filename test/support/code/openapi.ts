@@ -55,6 +55,11 @@ interface Answer {
 
 interface OperationObject {
   readonly operationId: string;
+  readonly tags?: readonly string[];
+  /** Who may call it; without it, what the whole document says. */
+  readonly security?: readonly Readonly<Record<string, unknown>>[];
+  /** Whether a gateway passes it on for the platform alone. */
+  readonly 'x-platform-only'?: boolean;
   readonly 'x-codeSamples'?: readonly { readonly lang: string; readonly source: string }[];
   readonly parameters?: readonly Parameter[];
   readonly requestBody?: { readonly content: Readonly<Record<string, { readonly schema: Schema }>> };

@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { Guest } from '../../../src/daemon/services/guest/guest.ts';
-import type { Init, InitResult, WaitingCaller } from '../../../src/daemon/services/init/init.ts';
+import type { Init, InitReport, WaitingCaller } from '../../../src/daemon/services/init/init.ts';
 import { INIT_REQUEST, type InitRequest } from '../../../src/daemon/services/init/init-request.ts';
 import { type InitDependencies, initSteps } from '../../../src/daemon/services/init/steps.ts';
 import { Volumes } from '../../../src/daemon/services/init/volumes.ts';
@@ -39,8 +39,9 @@ export async function applyTo(
   init: Init,
   request: InitRequest,
   caller: WaitingCaller = new AbortController(),
-): Promise<Pick<InitResult, 'stale'>> {
-  const { stale } = await init.apply(request, { freezer: null }, caller);
+): Promise<Pick<InitReport, 'stale'>> {
+  const { failure, stale } = await init.apply(request, caller);
+  if (failure) throw failure;
   return { stale };
 }
 
@@ -53,8 +54,7 @@ export async function runStep(
 ): Promise<void> {
   const { authorize, quick, lasting } = initSteps(initDependencies(own));
   const request = INIT_REQUEST.read(body, '');
-  const report = { freezer: null };
-  const call = { request, report, isRepeated: false, caller: new AbortController(), ageNs: () => ageNs };
+  const call = { request, isRepeated: false, caller: new AbortController(), ageNs: () => ageNs };
   if (name === 'auth') return authorize(call);
   const step = quick.find((known) => known.name === name);
   if (step) return step.run(call);

@@ -1,6 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyRequest, onRequestHookHandler } from 'fastify';
 import { EnvdError } from '../../../base/errors.ts';
+import { WITHOUT_TOKEN } from '../../../base/http/operations.ts';
 import { isInHeader } from '../../../base/program/secrets.ts';
 import type { Guest } from '../../services/guest/guest.ts';
 
@@ -8,16 +9,6 @@ export const UNAUTHORIZED =
   'unauthorized access, please provide a valid access token or method signing if supported';
 
 const TOKEN_PROTOCOL = /(?:^|,)[ \t]*envd\.token\.([\w-]+)[ \t]*(?:,|$)/;
-
-/** These operations need no token here. `/init` and file transfers check tokens and signatures themselves. */
-const EXEMPT = new Set([
-  'GET /health',
-  'HEAD /health',
-  'POST /init',
-  'GET /files',
-  'HEAD /files',
-  'POST /files',
-]);
 
 /** Returns the step that authorizes requests. It fails with `unauthenticated` if the access token does not match. */
 export function requireAccessToken(guest: Guest): onRequestHookHandler {
@@ -45,5 +36,5 @@ function tokenInProtocols(protocols = ''): string | undefined {
 }
 
 function isExempt({ method, routeOptions }: FastifyRequest): boolean {
-  return EXEMPT.has(`${method} ${routeOptions.url ?? ''}`);
+  return WITHOUT_TOKEN.has(`${method} ${routeOptions.url ?? ''}`);
 }

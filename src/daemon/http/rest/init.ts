@@ -1,8 +1,8 @@
 import { finished } from 'node:stream';
-import type { FastifyInstance, FastifyReply } from 'fastify';
+import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import { INTERFACE_VERSION } from '../../../base/program/version.ts';
-import type { HandoverReport, Init, InitReport } from '../../services/init/init.ts';
+import type { Init } from '../../services/init/init.ts';
 import { INIT_REQUEST } from '../../services/init/init-request.ts';
 import { ignoreContentType } from '../admission/requests.ts';
 import { INIT_LIMIT_BYTES } from '../bodies/body-limits.ts';
@@ -17,35 +17,19 @@ export function initRoutes(app: FastifyInstance, init: Init, logger: Logger): vo
   const noteUnknown = unknownMembers(logger);
   app.post('/init', { onRequest: ignoreContentType }, async ({ call }, reply) => {
     reply.header('x-envd-version', INTERFACE_VERSION);
-    const report: InitReport = { freezer: null };
-    try {
-      const body = (await bodies.read(call)) ?? {};
-      const { handover } = await init.apply(INIT_REQUEST.read(body, ''), report, call);
-      if (handover) tellHandover(reply, handover, init);
-      call.isTrusted = true;
-      noteUnknown(Object.keys(body));
-    } finally {
-      tellAudit(reply, report);
-    }
+    const body = (await bodies.read(call)) ?? {};
+    const report = await init.apply(INIT_REQUEST.read(body, ''), call);
+    const { failure, freezeAudit, handover } = report;
+    if (freezeAudit) reply.header('x-envd-freeze-audit', JSON.stringify(freezeAudit));
+    if (handover) reply.header('x-envd-handover', JSON.stringify(handover));
+    if (freezeAudit || handover)
+      finished(reply.raw, (error) => {
+        if (error || reply.statusCode !== 204) init.lost(report);
+      });
+    if (failure) throw failure;
+    call.isTrusted = true;
+    noteUnknown(Object.keys(body));
     return reply.code(204).send();
-  });
-}
-
-/** Adds the header that tells what a freeze missed. If the answer is lost or another one than 204, the next caller gets it. */
-function tellAudit(reply: FastifyReply, { freezer }: InitReport): void {
-  const audit = freezer?.takeAudit();
-  if (!audit) return;
-  reply.header('x-envd-freeze-audit', JSON.stringify(audit));
-  finished(reply.raw, (error) => {
-    if (error || reply.statusCode !== 204) freezer?.keepAudit(audit);
-  });
-}
-
-/** Adds the header that tells what an upgrade has handed over. If the answer is lost, the next caller gets it. */
-function tellHandover(reply: FastifyReply, handover: HandoverReport, init: Init): void {
-  reply.header('x-envd-handover', JSON.stringify(handover));
-  finished(reply.raw, (error) => {
-    if (error) init.keepHandover(handover);
   });
 }
 

@@ -7,7 +7,7 @@ import { native } from '../system/native.ts';
 /** fcntl.h defines this number, which Node does not name. */
 const AT_FDCWD = -100;
 
-/** These are offsets in a `struct linux_dirent64`. Source: getdents64(2). */
+/** Offsets in a `struct linux_dirent64`. Source: getdents64(2). */
 const [RECORD_LENGTH, TYPE, NAME] = [16, 18, 19];
 const [DT_UNKNOWN, DT_DIR] = [0, 4];
 
@@ -27,7 +27,7 @@ export interface Opening {
   readonly crosses: boolean;
 }
 
-/** Holds an open directory. No symbolic link is followed on the way to it: one causes ELOOP or ENOTDIR. */
+/** An open directory. No symbolic link is followed on the way to it: one causes ELOOP or ENOTDIR. */
 export class DirectoryHandle implements Disposable {
   readonly #descriptor: number;
   /** This path refers to the directory itself, wherever it is moved. */
@@ -65,7 +65,7 @@ export class DirectoryHandle implements Disposable {
     return names;
   }
 
-  /** Tells what has this name, or returns null. A mount point counts as a directory and is not accessed. */
+  /** Returns what has this name, or null. A mount point counts as a directory and is not accessed. */
   kindOf(name: BytePath): 'directory' | 'other' | null {
     try {
       return this.#statusOf(name).isDirectory() ? 'directory' : 'other';

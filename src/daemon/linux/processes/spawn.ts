@@ -7,9 +7,9 @@ import type { User } from '../system/users.ts';
 import { lineHint } from './executable.ts';
 
 export interface ProcessExit {
-  /** This is the exit code, or null when a signal ended the process. */
+  /** The exit code, or null when a signal ended the process. */
   readonly code: number | null;
-  /** This is the number of the signal, or null when the process exited. */
+  /** The number of the signal, or null when the process exited. */
   readonly signal: number | null;
   readonly userMicros: number;
   readonly systemMicros: number;
@@ -19,7 +19,7 @@ export interface ProcessExit {
 /** Describes a process to start. All names and paths are resolved. */
 export interface Launch {
   readonly file: string;
-  /** These are the arguments, including argv[0]. */
+  /** The arguments, including argv[0]. */
   readonly args: readonly string[];
   readonly environment: Readonly<Record<string, string>>;
   readonly cwd: string;
@@ -42,9 +42,9 @@ export interface Spawned {
   readonly exit: Promise<ProcessExit>;
 }
 
-/** Holds the descriptors of the daemon's ends of a process' pipes. The caller owns them. */
+/** The descriptors of the daemon's ends of a process' pipes. The caller owns them. */
 export interface Pipes {
-  /** This is null when stdin is /dev/null. */
+  /** Null when stdin is /dev/null. */
   readonly stdin: number | null;
   readonly stdout: number;
   readonly stderr: number;
@@ -68,7 +68,7 @@ export class NotExecuted extends EnvdError {
 const NICE = 0;
 const IO_PRIORITY = 4;
 const OOM_SCORE_ADJUSTMENT = 100;
-/** This number stands for no descriptor. */
+/** The number that stands for no descriptor. */
 const NONE = -1;
 
 /**
@@ -113,7 +113,7 @@ function start<T>(
   return started.promise;
 }
 
-/** This is the exit of a process that is not a child of this process, when nobody can tell it any more. */
+/** The exit of a process that is not a child of this process, when nobody can tell it any more. */
 export const UNKNOWN_EXIT: ProcessExit = {
   code: null,
   signal: null,

@@ -36,19 +36,25 @@ export class Guest {
   /** The directory that an empty path means; null for the user's home. */
   defaultWorkdir: string | null = null;
 
-  #defaultVariables: Variables = {};
+  #defaultVariables: Variables;
   #platformVariables: Variables = {};
   #ownVariables: Variables = {};
-  #environment: Variables = {};
+  #environment: Variables;
   readonly #users: UserDatabase;
   readonly #only: ReturnType<typeof onlyUser>;
 
-  /** `only` is the user whom a daemon serves that can act as no other; null when it serves all users. */
+  /**
+   * `only` is the user whom a daemon serves that can act as no other; null when it serves all users. `defaults` are the
+   * variables that the platform can override.
+   */
   constructor(
     users: UserDatabase,
     only: ReturnType<typeof onlyUser> = null,
     { accessToken, requiresToken }: FirstAccess = OPEN,
+    defaults: Variables = {},
   ) {
+    this.#defaultVariables = defaults;
+    this.#environment = defaults;
     this.#users = users;
     this.#only = only;
     this.accessToken = accessToken;
@@ -74,7 +80,7 @@ export class Guest {
   }
 
   /** Replaces the variables that the platform can override. */
-  set defaultVariables(variables: Variables) {
+  replaceDefaults(variables: Variables): void {
     this.#defaultVariables = variables;
     this.environment = this.#platformVariables;
   }

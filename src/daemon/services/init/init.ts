@@ -5,6 +5,7 @@ import { monotonicMs } from '../../../base/monotonic.ts';
 import { debug } from '../../../base/program/debug.ts';
 import { exhaustionOf } from '../../linux/system/errno.ts';
 import type { Freezer } from '../pause/freezer.ts';
+import type { FreezeAudit } from '../pause/sweep.ts';
 import type { InitRequest } from './init-request.ts';
 import { SharedRuns } from './shared-runs.ts';
 import { WAITING_CALLS } from './waiting-calls.ts';
@@ -20,12 +21,6 @@ export interface HandoverReport {
   readonly forwards: number;
 }
 
-/** Results of steps. They are available even if a later step fails. */
-export interface InitReport {
-  /** Has the audit of a freeze; null if the request was not authorized. */
-  freezer: Pick<Freezer, 'takeAudit' | 'keepAudit'> | null;
-}
-
 /** The client that waits for a request to be applied. */
 export interface WaitingCaller {
   /** Aborts when the client has gone. A getter may create it, because most calls wait for nothing and never ask for it. */
@@ -34,7 +29,6 @@ export interface WaitingCaller {
 
 export interface InitCall {
   readonly request: InitRequest;
-  readonly report: InitReport;
   /** Whether a request with the same timestamp was begun before. */
   readonly isRepeated: boolean;
   readonly caller: WaitingCaller;
@@ -63,16 +57,26 @@ export interface LastingStep {
 export interface InitSteps {
   /** Throws unless the request is allowed. No step runs before it returns. */
   authorize(call: InitCall): Promise<void> | void;
+  /** Its audit comes before the quick steps, because their thaw changes what it reports. */
+  readonly freezer: Pick<Freezer, 'audit' | 'takeAudit' | 'keepAudit'>;
   /** The steps that never wait, in order of execution. */
   readonly quick: readonly QuickStep[];
   /** The steps that may take long. They run concurrently. */
   readonly lasting: readonly LastingStep[];
 }
 
-export interface InitResult {
+/** How an allowed request was applied. */
+export interface InitReport {
+  /**
+   * The error of the first step that failed, with its name; null when none has. The other steps are done nevertheless. Or
+   * `unavailable` when too many newer requests wait, and `aborted` when the client has gone.
+   */
+  readonly failure: unknown;
+  /** What a freeze missed, for one caller; null for the others. */
+  readonly freezeAudit: FreezeAudit | null;
   /** Whether the request has changed nothing because it was not newer than the last one that was applied. */
   readonly stale: boolean;
-  /** What an upgrade has handed over, for one caller; null for the others. Call `keepHandover` if it does not arrive. */
+  /** What an upgrade has handed over, for one caller; null for the others. */
   readonly handover: HandoverReport | null;
 }
 
@@ -103,28 +107,35 @@ export class Init extends EventEmitter<{ progress: [] }> {
   }
 
   /**
-   * Applies a request; the steps fill in `report`. Throws the error of the first step that failed, with its name. The other
-   * steps are done nevertheless, and the request counts as not applied: it may be sent again. Throws `unavailable` when too
-   * many newer requests wait, and `aborted` when the client has gone.
+   * Applies a request. One that fails counts as not applied: it may be sent again. Throws `unauthenticated` when the request is
+   * not allowed, and `unavailable` when that cannot be found out.
    */
-  async apply(request: InitRequest, report: InitReport, caller: WaitingCaller): Promise<InitResult> {
+  async apply(request: InitRequest, caller: WaitingCaller): Promise<InitReport> {
     const arrived = monotonicMs();
     const ageNs = () => BigInt(Math.round((monotonicMs() - arrived) * 1e6));
-    await this.#steps.authorize({ request, report, isRepeated: false, caller, ageNs });
+    await this.#steps.authorize({ request, isRepeated: false, caller, ageNs });
     const { timestampNs } = request;
     const stale = this.#isStale(timestampNs);
     const isRepeated = timestampNs !== null && timestampNs === this.#begunNs;
-    const quick = this.#runQuick({ request, report, isRepeated, caller, ageNs }, stale);
+    const auditFailure = this.#audit();
+    const quickFailure = this.#runQuick({ request, isRepeated, caller, ageNs }, stale);
     if (!stale) this.#begunNs = timestampNs ?? this.#begunNs;
     this.emit('progress');
-    const lasting = await this.#runLasting(request, stale, caller);
-    const failure = quick ?? lasting;
-    if (failure) throw failure;
+    const lasting = await this.#runLasting(request, stale, caller).catch((error: unknown) => error);
+    const failure = auditFailure ?? quickFailure ?? lasting;
+    const freezeAudit = this.#steps.freezer.takeAudit();
+    if (failure) return { failure, freezeAudit, stale, handover: null };
     if (!stale) this.#appliedNs = latest(timestampNs, this.#appliedNs);
     this.emit('progress');
     const handover = this.#handover;
     this.#handover = null;
-    return { stale, handover };
+    return { failure, freezeAudit, stale, handover };
+  }
+
+  /** Call it when the answer with a report was lost, or is an error: the next caller gets what the report has. */
+  lost({ freezeAudit, handover }: InitReport): void {
+    if (handover) this.keepHandover(handover);
+    if (freezeAudit) this.#steps.freezer.keepAudit(freezeAudit);
   }
 
   /** Gives what an upgrade has handed over to the next call that succeeds. */
@@ -141,6 +152,15 @@ export class Init extends EventEmitter<{ progress: [] }> {
   continueFrom(timestampNs: bigint | null): void {
     this.#begunNs = timestampNs;
     this.#appliedNs = timestampNs;
+  }
+
+  #audit(): EnvdError | null {
+    try {
+      this.#steps.freezer.audit();
+      return null;
+    } catch (error) {
+      return failedStep('audit', error);
+    }
   }
 
   #runQuick(call: InitCall, stale: boolean): EnvdError | null {

@@ -38,11 +38,10 @@ export interface InitDependencies {
 }
 
 export function initSteps(dependencies: InitDependencies): InitSteps {
-  const { guest, metadata, trustStore } = dependencies;
-  // The trust store has the certificates of the image, and those that an earlier daemon added.
-  guest.defaultVariables = trustVariables(trustStore);
+  const { guest, metadata, freezer } = dependencies;
   return {
     authorize: (call) => authorize(guest, metadata, call),
+    freezer,
     quick: quickSteps(dependencies),
     lasting: lastingSteps(dependencies),
   };
@@ -58,11 +57,6 @@ function quickSteps(dependencies: InitDependencies): QuickStep[] {
   });
   const always = (name: string, run: QuickStep['run']): QuickStep => ({ name, runs: 'always', run });
   return [
-    // The audit comes first, because the thaw changes what it reports.
-    always('audit', ({ report }) => {
-      freezer.audit();
-      report.freezer = freezer;
-    }),
     unlessStale('clock', (call) => {
       try {
         setClock(clock, call);
@@ -122,7 +116,7 @@ function lastingSteps({
       ({ caBundle }) => caBundle,
       async ({ caBundle }) => {
         await trust(caBundle ?? '', trustStore);
-        guest.defaultVariables = trustVariables(trustStore);
+        guest.replaceDefaults(trustVariables(trustStore));
       },
     ),
     whenThawed(

@@ -11,7 +11,7 @@ import type { WorkloadCgroups } from './cgroups/cgroups.ts';
 import type { EarlierProcesses, ProcessesSnapshot } from './lifecycle/earlier.ts';
 import { EndedProcess } from './lifecycle/ended.ts';
 import { KnownProcesses, requireSameCommand, type Selector } from './lifecycle/known.ts';
-import { Launcher, type LauncherOptions, type Starting } from './lifecycle/launcher.ts';
+import { Launcher, type LauncherOptions } from './lifecycle/launcher.ts';
 import { ManagedProcess } from './lifecycle/process.ts';
 import type { ProcessObserver } from './lifecycle/process-log.ts';
 import type { RecordedState } from './lifecycle/process-state.ts';
@@ -27,7 +27,7 @@ const SETTLE_MS = 5;
 const NO_OFFSETS = { stdout: 0, stderr: 0, pty: 0 };
 
 export interface ProcessOptions extends LauncherOptions {
-  /** This is the daemon's PATH, which every process has by default. */
+  /** The daemon's PATH, which every process has by default. */
   readonly path: string;
   /** At most this many processes run at a time. */
   readonly maxProcesses: number;
@@ -35,7 +35,7 @@ export interface ProcessOptions extends LauncherOptions {
   readonly observer?: ProcessObserver;
 }
 
-/** Holds the processes that clients have started: running ones, and ended ones for 30 s. */
+/** The processes that clients have started: running ones, and ended ones for 30 s. */
 export class ProcessTable {
   readonly counts: ProcessCounts;
   readonly #known = new KnownProcesses();
@@ -70,7 +70,9 @@ export class ProcessTable {
   async start(request: StartRequest, deadlineMs: number | null): Promise<Reader> {
     const { startId } = request;
     const known = startId === null ? undefined : this.#known.startedWith(startId);
-    const process = await (known ?? this.#launch({ ...request, deadlineMs }));
+    const starting = known ?? this.#launch(request, deadlineMs);
+    if (starting !== known && startId !== null) this.#known.starting(startId, starting);
+    const process = await starting;
     // The feed is made before anything is awaited, so that it misses no event.
     const feed = known === undefined ? process.read(null, deadlineMs) : attach(process, request);
     await this.#launcher.recorded;
@@ -171,13 +173,7 @@ export class ProcessTable {
     await this.#cgroups.emptied();
   }
 
-  #launch(request: Starting): Promise<ManagedProcess> {
-    const starting = this.#launchWithinLimit(request);
-    if (request.startId !== null) this.#known.starting(request.startId, starting);
-    return starting;
-  }
-
-  async #launchWithinLimit(request: Starting): Promise<ManagedProcess> {
+  async #launch(request: StartRequest, deadlineMs: number | null): Promise<ManagedProcess> {
     if (this.#refusal !== null)
       throw new EnvdError('unavailable', `cannot start a process: ${this.#refusal}`);
     if (!this.#free.take(1)) {
@@ -185,7 +181,7 @@ export class ProcessTable {
       const text = `cannot start a process: ${maxProcesses} are running (--max-processes): end some, or try again later`;
       throw new EnvdError('resource_exhausted', text);
     }
-    const launch = this.#launcher.launch(request);
+    const launch = this.#launcher.launch(request, deadlineMs);
     this.#launches.add(launch);
     freePlaceAfter(launch, this.#free);
     try {

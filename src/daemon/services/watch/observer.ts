@@ -1,7 +1,7 @@
 import { type BytePath, joinBytes } from '../../linux/paths/byte-path.ts';
 import type { WatchSink } from './local/event.ts';
 import type { KernelWatches } from './local/kernel-watches.ts';
-import { LocalWatch } from './local/local-watch.ts';
+import { watchLocally } from './local/local-watch.ts';
 import type { NetworkProcesses } from './network/process.ts';
 import type { WatchRoot } from './root.ts';
 
@@ -13,7 +13,7 @@ export interface Engines {
 
 /**
  * Observes a directory and the network file systems mounted below it. `sink` gets the changes until the result is disposed
- * of. Resolves when everything is watched. Throws what `LocalWatch.start` and `NetworkProcess.watch` throw.
+ * of. Resolves when everything is watched. Throws what `watchLocally` and `NetworkProcess.watch` throw.
  */
 export async function observeDirectory(
   { kernel, processes }: Engines,
@@ -33,7 +33,7 @@ export async function observeDirectory(
   }
   const excluded = new Set([...root.networkMounts, ...root.excluded]);
   const enters = (each: BytePath) => !excluded.has(each);
-  observers.use(await LocalWatch.start({ kernel, ground: root, recursive, enters, sink }, signal));
+  observers.use(await watchLocally({ kernel, ground: root, recursive, enters, sink }, signal));
   // A mount may have failed while the others were being started.
   for (const failure of failures) throw failure;
   return observers.move();
@@ -57,7 +57,7 @@ function sinkBelow(prefix: BytePath, sink: WatchSink, failures: Error[]): WatchS
       }
     },
     end(error) {
-      // Without an error the mount was unmounted, and `PathWatch` observes the directory anew.
+      // Without an error the mount was unmounted, and `Watcher` observes the directory anew.
       if (!error) return;
       failures.push(error);
       sink.end(error);

@@ -30,30 +30,11 @@ export interface Part {
  * the errors of `bodyError`.
  */
 export async function* partsOf(body: Readable, contentType: string): AsyncGenerator<Part> {
-  const parser = openParser(contentType);
-  const begun = new BegunParts();
-  const input = new PacedInput(parser);
-  let last: BusboyFileStream | null = null;
-  parser.on('file', (name, file, fileName) => {
-    last = file;
-    input.hold();
-    // The reader of the part gets its error. Without a reader it would be uncaught.
-    file.on('error', () => {});
-    begun.add({ name, fileName, content: file });
-  });
-  parser.on('error', (error) => begun.end(error));
-  parser.on('finish', () => begun.end(null));
-  parser.on('partsLimit', () => begun.end(tooManyParts()));
-  const stopWaiting = finished(body, { writable: false }, (error) => {
-    if (error) {
-      last?.destroy(error);
-      begun.end(error);
-    } else if (input.isEmpty) begun.end(null);
-  });
-  body.pipe(input);
+  const form = new Form(openParser(contentType));
+  const stopWaiting = finished(body, { writable: false }, (error) => error && form.fail(error));
+  body.pipe(form);
   try {
-    for (let part = await begun.next(); part; part = await begun.next()) {
-      input.release();
+    for (let part = await form.next(); part; part = await form.next()) {
       yield part;
       part.content.resume();
     }
@@ -61,7 +42,7 @@ export async function* partsOf(body: Readable, contentType: string): AsyncGenera
     throw bodyError(error);
   } finally {
     stopWaiting();
-    body.unpipe(input);
+    body.unpipe(form);
   }
 }
 
@@ -73,75 +54,81 @@ function openParser(contentType: string): BusboyInstance {
   }
 }
 
-/** Parts that have begun and were not taken. `on` of node:events would allocate 32 KiB for each body. */
-class BegunParts {
-  readonly #parts: Part[] = [];
+/**
+ * Passes a body on to the parser, and keeps the parts that have begun. It passes on a piece only when all parts of the piece before
+ * were taken. Otherwise the parser would parse thousands of small parts ahead of their reader, and keep them.
+ */
+class Form extends Writable {
+  readonly #parser: BusboyInstance;
+  /** `on` of node:events would allocate 32 KiB for each body. */
+  readonly #begun: Part[] = [];
+  #last: BusboyFileStream | null = null;
+  /** Whether the body has had no byte. An empty body is a form without parts, and not one that was cut off. */
+  #isEmpty = true;
   #end: { readonly error: unknown } | null = null;
+  #proceed: (() => void) | null = null;
   #wake: () => void = () => {};
 
-  add(part: Part): void {
-    this.#parts.push(part);
-    this.#wake();
-  }
-
-  /** Ends the parts. The first call counts; its `error`, unless it is null, is thrown after the last part. */
-  end(error: unknown): void {
-    this.#end ??= { error };
-    this.#wake();
+  constructor(parser: BusboyInstance) {
+    super();
+    this.#parser = parser;
+    parser.on('file', (name, file, fileName) => {
+      this.#last = file;
+      // The reader of the part gets its error. Without a reader it would be uncaught.
+      file.on('error', () => {});
+      this.#begun.push({ name, fileName, content: file });
+      this.#wake();
+    });
+    parser.on('partsLimit', () => this.#endParts(tooManyParts()));
+    parser.on('error', (error) => this.#endParts(error));
+    parser.on('finish', () => this.#endParts(null));
   }
 
   /** Takes the next part. Returns null after the last one. Throws the error that ended the parts. */
   async next(): Promise<Part | null> {
-    if (this.#parts.length === 0 && !this.#end) {
+    if (this.#begun.length === 0 && !this.#end) {
       const { promise, resolve } = Promise.withResolvers<void>();
       this.#wake = resolve;
       await promise;
     }
-    const part = this.#parts.shift();
+    const part = this.#begun.shift();
+    if (this.#begun.length === 0) this.#goOn();
     if (part) return part;
     const error = this.#end?.error ?? null;
     if (error !== null) throw error;
     return null;
   }
-}
 
-/**
- * Passes a body on to the parser. It passes on a piece only when all parts that began in the piece before were taken. Otherwise the
- * parser would parse thousands of small parts ahead of their reader, and keep them.
- */
-class PacedInput extends Writable {
-  /** Whether the body has had no byte. An empty body is a form without parts, and not one that was cut off. */
-  isEmpty = true;
-  readonly #parser: BusboyInstance;
-  /** The number of parts that have begun and were not taken. */
-  #held = 0;
-  #proceed: (() => void) | null = null;
-
-  constructor(parser: BusboyInstance) {
-    super();
-    this.#parser = parser;
-  }
-
-  hold(): void {
-    this.#held++;
-  }
-
-  release(): void {
-    if (--this.#held > 0) return;
-    this.#proceed?.();
-    this.#proceed = null;
+  /** Ends the parts, and the last one that has begun, because the body has failed. */
+  fail(error: Error): void {
+    this.#last?.destroy(error);
+    this.#endParts(error);
   }
 
   override _write(piece: Buffer, _encoding: BufferEncoding, done: () => void): void {
-    this.isEmpty = false;
+    this.#isEmpty = false;
     this.#parser.write(piece, () => {
-      if (this.#held === 0) done();
-      else this.#proceed = done;
+      this.#proceed = done;
+      if (this.#begun.length === 0) this.#goOn();
     });
   }
 
   override _final(done: () => void): void {
-    if (!this.isEmpty) this.#parser.end();
+    if (this.#isEmpty) this.#endParts(null);
+    else this.#parser.end();
     done();
+  }
+
+  /** The first call counts; its `error`, unless it is null, is thrown after the last part. */
+  #endParts(error: unknown): void {
+    this.#end ??= { error };
+    this.#wake();
+  }
+
+  #goOn(): void {
+    const proceed = this.#proceed;
+    // The next piece may be written, and wait, before the call returns.
+    this.#proceed = null;
+    proceed?.();
   }
 }

@@ -25,9 +25,9 @@ export function selectorIn(name: string): Selector {
 export class KnownProcesses {
   readonly #running = new Map<number, ManagedProcess>();
   readonly #retained = new Map<number, EndedProcess>();
-  /** This has the ended processes in the order of their ends, even if their pid belongs to a later process. */
+  /** The ended processes in the order of their ends, even if their pid belongs to a later process. */
   readonly #ended = new Set<EndedProcess>();
-  /** This has starts under way, running processes and those that have ended, by idempotency key. */
+  /** Starts under way, running processes and those that have ended, by idempotency key. */
   readonly #starts = new Map<string, Promise<AnyProcess>>();
   /** These ids have starts that an earlier daemon has begun, and whose processes are not known. */
   readonly #lost = new Set<string>();
@@ -74,7 +74,7 @@ export class KnownProcesses {
   }
 
   /** Knows a start by its id until its process is forgotten, or the start fails. */
-  starting(startId: string, start: Promise<ManagedProcess>): void {
+  starting(startId: string, start: Promise<AnyProcess>): void {
     this.#starts.set(startId, start);
     start.catch(() => this.#starts.delete(startId));
   }

@@ -1,13 +1,12 @@
 import { monotonicMs } from '../../../../base/monotonic.ts';
 import { debug } from '../../../../base/program/debug.ts';
 import type { Quota } from '../../../../base/quota.ts';
-import type { Cgroup } from '../../../linux/cgroups/cgroup2.ts';
 import { PipePoller } from '../../../linux/processes/pipe-ends.ts';
 import { NoCgroup } from '../../../linux/processes/spawn.ts';
 import type { RecordStore } from '../../records/record-store.ts';
 import type { WorkloadCgroups } from '../cgroups/cgroups.ts';
-import { type Leaf, Leaves } from '../cgroups/leaf.ts';
-import { openPipes, openTerminal } from '../output/channels.ts';
+import { Leaves } from '../cgroups/leaf.ts';
+import { openChannels } from '../output/channels.ts';
 import type { OutputStream } from '../output/events.ts';
 import { History } from '../output/history.ts';
 import { Output } from '../output/output.ts';
@@ -17,13 +16,10 @@ import type { EndedProcess } from './ended.ts';
 import { ManagedProcess } from './process.ts';
 import { keptOf } from './process-config.ts';
 import { type BegunStart, type ProcessRecord, ProcessRecords } from './records.ts';
-import { type LaunchPlace, launchPlanned, type Plan, type StartRequest } from './start.ts';
+import { type LaunchPlace, type Plan, planAgain, planStart, type StartRequest } from './start.ts';
 
 /** Processes with this tag run outside the cgroups that a freeze stops. */
 const SYSTEM_TAG = '_system';
-
-/** Describes a start with the time after which the process is killed, in milliseconds. Null means never. */
-export type Starting = StartRequest & { readonly deadlineMs: number | null };
 
 export interface LauncherOptions {
   /** A started program must run within this time, in seconds. */
@@ -60,9 +56,19 @@ export class Launcher implements Disposable {
     return this.#records.kept;
   }
 
-  /** Starts a process in a cgroup of its own. */
-  launch(request: Starting): Promise<ManagedProcess> {
-    return launchPlanned(request, this.#place, (plan) => this.#launchPlan(request, plan));
+  /** Starts a process in a cgroup of its own, and kills it after `deadlineMs`. A plan that fails may have another one. */
+  async launch(request: StartRequest, deadlineMs: number | null): Promise<ManagedProcess> {
+    let plan = await planStart(request, this.#place);
+    for (let isRestored = false; ; ) {
+      try {
+        return await this.#spawn(plan, request, deadlineMs);
+      } catch (error) {
+        const isAgain: boolean = error instanceof NoCgroup && !isRestored;
+        if (isAgain) this.#cgroups.restore(kindOf(request));
+        else plan = await planAgain(request, this.#place, plan, error);
+        isRestored ||= isAgain;
+      }
+    }
   }
 
   /** Returns what all processes share, for a later program. `used` has the descriptors that processes use. */
@@ -97,30 +103,20 @@ export class Launcher implements Disposable {
     this.#leaves[Symbol.dispose]();
   }
 
-  async #launchPlan(request: Starting, plan: Plan): Promise<ManagedProcess> {
-    const kind = request.terminal ? 'ptys' : 'user';
-    const cgroup = request.tag === SYSTEM_TAG ? null : this.#cgroups[kind];
-    try {
-      return await this.#launchIn(cgroup, request, plan);
-    } catch (error) {
-      if (!(error instanceof NoCgroup)) throw error;
-      this.#cgroups.restore(kind);
-      return await this.#launchIn(cgroup, request, plan);
-    }
-  }
-
-  async #launchIn(cgroup: Cgroup | null, request: Starting, plan: Plan): Promise<ManagedProcess> {
+  async #spawn(plan: Plan, request: StartRequest, deadlineMs: number | null): Promise<ManagedProcess> {
+    const { config, tag, startId } = request;
+    const cgroup = tag === SYSTEM_TAG ? null : this.#cgroups[kindOf(request)];
     const leaf = cgroup && this.#leaves.create(cgroup);
-    const record = this.#records.starting({ leaf: leaf?.path ?? null, startId: request.startId });
+    const record = this.#records.starting({ leaf: leaf?.path ?? null, startId });
     // If this program is killed, the next one must know that the id was used.
-    if (request.startId !== null) await this.recorded;
+    if (startId !== null) await this.recorded;
     const output = this.#newOutput();
+    const launch = { ...plan, cgroup: leaf?.path ?? null, limitMs: this.#options.startTimeout * 1000 };
     try {
-      const opened = await this.#open(request, plan, leaf, output);
+      const opened = await openChannels(launch, request, this.#poller, output);
       debug('process', 'process launched', () => ({ pid: opened.spawned.pid, inCgroup: leaf !== null }));
-      const { tag, startId, deadlineMs } = request;
       const deadlineAt = deadlineMs === null ? null : monotonicMs() + deadlineMs;
-      const asked = { config: keptOf(request.config, startId !== null), tag, startId, deadlineAt };
+      const asked = { config: keptOf(config, startId !== null), tag, startId, deadlineAt };
       return new ManagedProcess({ ...asked, ...opened, output, leaf, record, past: null });
     } catch (error) {
       leaf?.release();
@@ -129,14 +125,13 @@ export class Launcher implements Disposable {
     }
   }
 
-  #open({ terminal, stdin }: StartRequest, plan: Plan, leaf: Leaf | null, output: Output) {
-    const launch = { ...plan, cgroup: leaf?.path ?? null, limitMs: this.#options.startTimeout * 1000 };
-    if (terminal) return openTerminal(launch, terminal, this.#poller, output);
-    return openPipes(launch, stdin, this.#poller, output);
-  }
-
   #newOutput(): Output {
     const { unread } = this.#options;
     return new Output(new History(this.#store), { unread, written: this.written });
   }
+}
+
+/** Returns the kind of the cgroup in which a process is started. */
+function kindOf({ terminal }: StartRequest): 'ptys' | 'user' {
+  return terminal ? 'ptys' : 'user';
 }

@@ -18,29 +18,29 @@ export interface StartRequest {
   readonly config: ProcessConfig;
   readonly user: User;
   readonly tag: string | null;
-  /** This is null for pipes. */
+  /** The size of the terminal; null: the process gets pipes. */
   readonly terminal: TerminalSize | null;
   /** If this is false, stdin is /dev/null. It has no effect on a terminal. */
   readonly stdin: boolean;
-  /** This is the client's idempotency key, or null; see `ProcessTable.start`. */
+  /** The client's idempotency key, or null; see `ProcessTable.start`. */
   readonly startId: string | null;
   /** Throws when nobody waits for the start any more, so that a search for the program ends. */
   readonly throwIfAborted?: () => void;
 }
 
-/** This is a complete launch except for its cgroup. */
+/** A launch without its cgroup and its time limit. */
 export type Plan = Omit<Launch, 'cgroup' | 'limitMs'>;
 
-/** Holds what planning a start needs besides the request. */
+/** What planning a start needs and the request does not say. */
 export interface LaunchPlace {
   readonly guest: Guest;
-  /** This is the daemon's PATH. */
+  /** The daemon's PATH. */
   readonly path: string;
   readonly lanes: Lanes;
 }
 
 /** Resolves a request to program, arguments, environment and directory. Throws the first error. */
-async function planLaunch(request: StartRequest, { guest, path, lanes }: LaunchPlace): Promise<Plan> {
+export async function planStart(request: StartRequest, { guest, path, lanes }: LaunchPlace): Promise<Plan> {
   const { config, user, throwIfAborted } = request;
   if (config.command === '') throw new EnvdError('invalid_argument', 'cmd is empty');
   const cwd = resolvePath(config.cwd ?? '', user, guest.defaultWorkdir);
@@ -57,36 +57,21 @@ async function planLaunch(request: StartRequest, { guest, path, lanes }: LaunchP
   return { file, args: [config.command, ...config.args], environment, cwd, user };
 }
 
-/** Plans and launches a start. When a plan fails, it tries the one that `otherPlan` returns, or throws its error. */
-export async function launchPlanned<T>(
-  request: StartRequest,
-  place: LaunchPlace,
-  launch: (plan: Plan) => Promise<T>,
-): Promise<T> {
-  for (let plan = await planLaunch(request, place); ; ) {
-    try {
-      return await launch(plan);
-    } catch (error) {
-      plan = await otherPlan(error, plan, request, place);
-    }
-  }
-}
-
 /**
  * Returns a plan that replaces a failed one. It starts in `/` when no directory was asked for and the user's home is
  * missing, and it starts /bin/sh when there is no /bin/bash. Otherwise it throws the error, with the interpreter that
  * the file needs.
  */
-async function otherPlan(
-  error: unknown,
-  plan: Plan,
+export async function planAgain(
   request: StartRequest,
   place: LaunchPlace,
+  plan: Plan,
+  error: unknown,
 ): Promise<Plan> {
   const { config } = request;
   const asksForNone = !config.cwd && place.guest.defaultWorkdir === null;
   if (error instanceof NoDirectory && asksForNone && plan.cwd !== '/')
-    return planLaunch({ ...request, config: { ...config, cwd: '/' } }, place);
+    return planStart({ ...request, config: { ...config, cwd: '/' } }, place);
   if (!(error instanceof NotExecuted)) throw error;
   if (error.isMissing && plan.file === BASH) return { ...plan, file: SH, args: [SH, ...plan.args.slice(1)] };
   const interpreter = await describeInterpreter(plan.file, place.lanes);

@@ -12,7 +12,7 @@ import { STREAMS } from './output-store.ts';
 /** Connects the daemon with a process, by three pipes or a terminal. Output goes to the `Output` of the process. */
 export interface Channels {
   readonly kind: 'pipes' | 'terminal';
-  /** This is null when there is no input. */
+  /** Null when there is no input. */
   readonly input: InputQueue | null;
   /** Resolves when no process holds the output open. A terminal is hung up when its process ends, whoever holds it. */
   readonly closed: Promise<void>;
@@ -30,7 +30,7 @@ export interface Channels {
   discard(): void;
 }
 
-/** Holds the daemon's descriptors of the channels of a process. A descriptor is null when it is closed. */
+/** The daemon's descriptors of the channels of a process. A descriptor is null when it is closed. */
 export interface ChannelEnds {
   readonly stdin: number | null;
   readonly stdout: number | null;
@@ -46,7 +46,7 @@ export const NO_ENDS: ChannelEnds = { stdin: null, stdout: null, stderr: null, m
 export interface Receiver {
   readonly poller: PipePoller;
   readonly output: Output;
-  /** This is the path of the cgroup of the process, or null if it has none. */
+  /** The path of the cgroup of the process, or null if it has none. */
   readonly cgroup: string | null;
 }
 
@@ -57,17 +57,18 @@ export function takeOverChannels(ends: ChannelEnds, receiver: Receiver): Channel
   return new TerminalChannels(new Terminal(readStream('pty', master, receiver, true), slave));
 }
 
-/** Starts a process on pipes. Without `withStdin` its input is /dev/null. */
-export async function openPipes(
+/** Starts a process on pipes, or in a new terminal. Without `stdin` the input is /dev/null, unless it is a terminal. */
+export async function openChannels(
   launch: Launch,
-  withStdin: boolean,
+  { terminal, stdin }: { readonly terminal: TerminalSize | null; readonly stdin: boolean },
   poller: PipePoller,
   output: Output,
 ): Promise<{ spawned: Spawned; channels: Channels }> {
-  const { process: spawned, pipes } = await spawnWithPipes(launch, withStdin);
+  const receiver = { poller, output, cgroup: launch.cgroup };
+  if (terminal) return openTerminal(launch, terminal, receiver);
+  const { process: spawned, pipes } = await spawnWithPipes(launch, stdin);
   try {
     const ends = { ...NO_ENDS, ...pipes };
-    const receiver = { poller, output, cgroup: launch.cgroup };
     return { spawned, channels: new PipeChannels(ends, receiver, !spawned.isOver) };
   } catch (error) {
     // Nobody would know about the process.
@@ -78,14 +79,11 @@ export async function openPipes(
   }
 }
 
-/** Starts a process in a new terminal. */
-export async function openTerminal(
+async function openTerminal(
   launch: Launch,
   size: TerminalSize,
-  poller: PipePoller,
-  output: Output,
+  receiver: Receiver,
 ): Promise<{ spawned: Spawned; channels: Channels }> {
-  const receiver = { poller, output, cgroup: launch.cgroup };
   const read = (master: number) => readStream('pty', master, receiver, false);
   const terminal = Terminal.open(size, launch.user, read);
   try {

@@ -1,51 +1,36 @@
 import type { InotifyEvent } from '../../../linux/inotify/inotify.ts';
 import type { BytePath } from '../../../linux/paths/byte-path.ts';
-import type { WatchedDirectory } from './releases.ts';
 
 /** PATH_MAX of limits.h: no system call takes a longer path. */
 export const LONGEST_PATH = 4096;
 
-/** The bytes that V8 needs for an entry of `DirectoryScan.known`, besides the characters of its name. */
-const NAME_BYTES = 64;
-
-/** Takes the events of all kernel watches of a tree. */
+/** Applies the events of all kernel watches of a tree. */
 export interface EventReceiver {
-  receive(directory: Directory, event: InotifyEvent): void;
+  apply(directory: Directory, event: InotifyEvent): void;
 }
 
-/** The result of reading a directory. It is kept until all older events have been handled. */
-export class DirectoryScan {
+/** The names in a directory, which are kept until all older events have been handled. */
+export interface Scan {
   /** `unknown` means that the parent of the directory was not at its path. */
-  outcome: 'found' | 'missing' | 'unknown' = 'unknown';
+  outcome: 'found' | 'missing' | 'unknown';
   /** How often the directory had been moved. A later move makes the result void. */
   readonly moves: number;
   /** The names that were found, and whether each is a directory. */
-  readonly known = new Map<BytePath, boolean>();
-  knownBytes = 0;
+  readonly known: Map<BytePath, boolean>;
   /** The entries of `known` that have not been reported yet. */
-  readonly unreported = this.known.entries();
-  /** Events since the watch was added. They are replayed when the names have been reported. */
-  readonly events: InotifyEvent[] = [];
+  readonly unreported: Iterator<[BytePath, boolean]>;
+  /** Events since the watch was added. They are applied when the names have been reported. */
+  readonly events: InotifyEvent[];
+  /** The number of `events` up to the end of the read, whose results the read may have seen. */
+  overlapping: number;
+  /** The number of `events` that were applied. */
+  applied: number;
   /** Whether entries have been reported. From then on the result stays valid when the directory moves. */
-  isAccepted = false;
-  #replayed = 0;
-
-  constructor(moves: number) {
-    this.moves = moves;
-  }
-
-  addKnown(name: BytePath, isDirectory: boolean): void {
-    this.known.set(name, isDirectory);
-    this.knownBytes += name.length + NAME_BYTES;
-  }
-
-  nextEvent(): InotifyEvent | null {
-    return this.events[this.#replayed++] ?? null;
-  }
+  isAccepted: boolean;
 }
 
 /** A directory of a watched tree. Its path follows from the events that have been handled so far. */
-export class Directory implements WatchedDirectory {
+export class Directory {
   parent: Directory | null;
   name: BytePath;
   readonly children = new Map<BytePath, Directory>();
@@ -56,15 +41,16 @@ export class Directory implements WatchedDirectory {
   /** When its entries had been reported, in milliseconds since the epoch, rounded up. */
   surveyedMs = 0;
   /** The result of a read that is under way or has not been accepted completely; otherwise null. */
-  look: DirectoryScan | null = null;
-  misses = 0;
-  /** How many reads are void because the file system had changed meanwhile. */
-  outran = 0;
+  scan: Scan | null = null;
+  /** How often it was not found at its path. */
+  timesMissing = 0;
+  /** How many scans are void because the file system had changed meanwhile. */
+  timesOutdated = 0;
   moves = 0;
   /** What waits for the arrival of this directory while it moves, between IN_MOVED_FROM and IN_MOVED_TO; otherwise null. */
   moving: Moving | null = null;
-  /** Renames of its entries, by the old name, that may be one half of an exchange (RENAME_EXCHANGE). */
-  exchanges: Map<BytePath, Rename> | null = null;
+  /** Changes of its entries, by name, that an event may still explain. */
+  conjectures: Map<BytePath, Conjecture> | null = null;
   /** Whether it was removed from the tree, with everything below it. */
   gone = false;
 
@@ -77,7 +63,7 @@ export class Directory implements WatchedDirectory {
   }
 
   onEvent(event: InotifyEvent): void {
-    this.#receiver.receive(this, event);
+    this.#receiver.apply(this, event);
   }
 
   addChild(name: BytePath): Directory {
@@ -134,4 +120,13 @@ export interface Moving {
   readonly events: [Directory, InotifyEvent][];
   /** Directories among these that the survey has yet to read. */
   readonly unsurveyed: Directory[];
+}
+
+/** A change of an entry that is reported when no event up to then explains it. */
+export interface Conjecture {
+  /**
+   * `written` means that it was written through a shared mapping before it was closed, and `exchanged` that it exists
+   * although it was moved away (RENAME_EXCHANGE).
+   */
+  readonly what: 'written' | 'exchanged';
 }

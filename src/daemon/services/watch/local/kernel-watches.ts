@@ -13,8 +13,8 @@ import {
   type InotifyEvent,
 } from '../../../linux/inotify/inotify.ts';
 import type { BytePath } from '../../../linux/paths/byte-path.ts';
+import type { Directory } from './directory.ts';
 import { RecentChanges } from './recent-changes.ts';
-import { Releases, type WatchedDirectory } from './releases.ts';
 
 /** Gets the events of one directory, and each overflow of the kernel's queue (IN_Q_OVERFLOW). */
 export interface Subscriber {
@@ -23,10 +23,14 @@ export interface Subscriber {
 
 /** After how long the handling of events lets the event loop go on, in milliseconds. */
 const SLICE_MS = 8;
+/** How many watches each turn of the event loop releases at once. The rest follows in slices. */
+const RELEASED_AT_ONCE = 64;
+/** How long a slice of releases may take, in milliseconds. */
+const RELEASE_MS = 4;
 const CALLS_BETWEEN_CLOCK_READS = 64;
 /** After how long a mark is tried again at the limit of watches, in milliseconds. */
 const RETRY_MS = 10;
-/** The most callbacks of `whenSettled` that share a mark. */
+/** The most callbacks of `settled` that share a mark. */
 const SETTLED_AT_ONCE = 1000;
 
 /** Adding a watch with this mask to a directory does not change the watch that is there. */
@@ -34,17 +38,16 @@ const IDENTIFY = IN_MASK_ADD | IN_MOVE_SELF | IN_ONLYDIR | IN_DONT_FOLLOW;
 
 /** Owns the daemon's only inotify instance. All subscribers of a directory share one kernel watch. */
 export class KernelWatches implements Disposable {
-  /** Releases the watches of directories that have left their trees. */
-  readonly releases = new Releases(
-    (slice) => this.inTurn(slice),
-    (directory) => this.release(directory),
-  );
   readonly recentChanges = new RecentChanges();
   #inotify: Inotify | null = null;
   readonly #subscribers = new Map<number, Set<Subscriber>>();
   readonly #marks = new Map<number, () => void>();
   readonly #slices: (() => void)[] = [];
   readonly #unsettled: (() => void)[] = [];
+  /** Directories that have left their trees, and still have watches. */
+  readonly #left: Directory[] = [];
+  /** How many watches may still be released in this turn of the event loop. */
+  #releasable = RELEASED_AT_ONCE;
   #isSettling = false;
   readonly #onMountsChanged: () => void;
   #events: Generator<InotifyEvent, void> | null = null;
@@ -80,15 +83,27 @@ export class KernelWatches implements Disposable {
   }
 
   /** Removes the watch of a directory. Those of the directories below it stay. */
-  release(directory: WatchedDirectory): void {
+  release(directory: Directory): void {
     const { descriptor } = directory;
     if (descriptor === null) return;
     directory.descriptor = null;
     this.unsubscribe(descriptor, directory);
   }
 
+  /** Removes the watches of a directory and of all directories below it, some of them in later turns of the event loop. */
+  releaseTree(directory: Directory): void {
+    this.#left.push(directory);
+    if (this.#releasable === RELEASED_AT_ONCE) void this.#releaseMoreLater();
+    this.#releaseSome();
+  }
+
+  /** Whether watches of `releaseTree` are still to be removed. */
+  get isReleasing(): boolean {
+    return this.#left.length > 0;
+  }
+
   /** Returns whether the kernel watch of a directory has other subscribers. */
-  isShared({ descriptor }: WatchedDirectory): boolean {
+  isShared({ descriptor }: Directory): boolean {
     return descriptor !== null && (this.#subscribers.get(descriptor)?.size ?? 0) > 1;
   }
 
@@ -117,21 +132,35 @@ export class KernelWatches implements Disposable {
     }
   }
 
+  /** Resolves after that. Before `then` returns, no later event is handed out. */
+  async passed(then: () => void): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.whenPassed(() => {
+      then();
+      resolve();
+    });
+    await promise;
+  }
+
   /** Does the same for callers of which there may be many: one mark serves up to a thousand of them. */
-  whenSettled(callback: () => void): void {
-    this.#unsettled.push(callback);
+  settled(): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#unsettled.push(resolve);
     this.#settle();
+    return promise;
   }
 
-  /** Calls back once, in a turn of its own, when all events that were read from the kernel have been handed out. */
-  whenDrained(callback: () => void): void {
-    const runIfDrained = () => (this.#isWorking ? this.inTurn(runIfDrained) : callback());
-    this.inTurn(runIfDrained);
+  /** Resolves, in a turn of its own, when all events that were read from the kernel have been handed out. */
+  async drained(): Promise<void> {
+    do await this.turn();
+    while (this.#isWorking);
   }
 
-  /** Runs `slice` in a turn of the event loop of its own, after the slices that wait already. */
-  inTurn(slice: () => void): void {
-    if (this.#slices.push(slice) === 1) setImmediate(() => this.#runSlice());
+  /** Resolves in a turn of the event loop that no other caller of this gets, after those who wait already. */
+  turn(): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    if (this.#slices.push(resolve) === 1) setImmediate(() => this.#startSlice());
+    return promise;
   }
 
   [Symbol.dispose](): void {
@@ -211,12 +240,28 @@ export class KernelWatches implements Disposable {
     for (const callback of passed) callback();
   }
 
-  #runSlice(): void {
-    try {
-      this.#slices[0]?.();
-    } finally {
-      this.#slices.shift();
-      if (this.#slices.length > 0) setImmediate(() => this.#runSlice());
+  #startSlice(): void {
+    this.#slices.shift()?.();
+    if (this.#slices.length > 0) setImmediate(() => this.#startSlice());
+  }
+
+  async #releaseMoreLater(): Promise<void> {
+    do {
+      await this.turn();
+      const deadline = monotonicMs() + RELEASE_MS;
+      do {
+        this.#releasable = RELEASED_AT_ONCE;
+        this.#releaseSome();
+      } while (this.#left.length > 0 && monotonicMs() < deadline);
+    } while (this.#releasable < RELEASED_AT_ONCE);
+  }
+
+  #releaseSome(): void {
+    for (; this.#releasable > 0; this.#releasable--) {
+      const directory = this.#left.pop();
+      if (!directory) return;
+      for (const child of directory.children.values()) this.#left.push(child);
+      this.release(directory);
     }
   }
 }

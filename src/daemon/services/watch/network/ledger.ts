@@ -72,7 +72,7 @@ export class Ledger {
       const path = pathBuffer(joinBytes(this.#root, directory));
       for (const each of (await readdir(path, { encoding: 'buffer' }).catch(nullIfMissing)) ?? []) {
         const name = joinBytes(directory, bytePath(each));
-        const now = await this.#look(name);
+        const now = await this.#statusOf(name);
         if (!now) continue;
         this.#set(name, now);
         if (this.#size > limit) return;
@@ -90,14 +90,14 @@ export class Ledger {
     else if (type === 'remove' || type === 'rename') this.#left(type, name);
     else {
       this.#tell(type, name);
-      const now = await this.#look(name);
+      const now = await this.#statusOf(name);
       if (now && this.#get(name)) this.#set(name, now);
     }
   }
 
   /** Checks an entry that polling found changed. */
   async check(name: BytePath): Promise<void> {
-    const now = await this.#look(name);
+    const now = await this.#statusOf(name);
     const was = this.#get(name);
     if (!now) {
       if (was && !this.#missing.has(name)) this.#missing.set(name, monotonicMs());
@@ -126,7 +126,7 @@ export class Ledger {
   }
 
   async #created(name: BytePath, movedFrom: BytePath | null): Promise<void> {
-    const now = await this.#look(name);
+    const now = await this.#statusOf(name);
     // It was reported already, when polling found it or its directory.
     if (movedFrom === null && now && this.#get(name)?.inode === now.inode) return;
     this.#takeOut(name);
@@ -147,7 +147,7 @@ export class Ledger {
 
   async #appeared(name: BytePath, now: Known): Promise<void> {
     const from = this.#names.get(now.inode);
-    const isMoved = from !== undefined && (await this.#look(from))?.inode !== now.inode;
+    const isMoved = from !== undefined && (await this.#statusOf(from))?.inode !== now.inode;
     if (isMoved) {
       this.#missing.delete(from);
       this.#tell('rename', from);
@@ -170,7 +170,7 @@ export class Ledger {
   }
 
   /** Returns the current state of `name` in the file system, or null when it does not exist. */
-  async #look(name: BytePath): Promise<Known | null> {
+  async #statusOf(name: BytePath): Promise<Known | null> {
     const path = pathBuffer(joinBytes(this.#root, name));
     const status = await lstat(path).catch(nullIfMissing);
     if (!status) return null;

@@ -4,7 +4,7 @@ import { PolledWatch } from '../../../linux/inotify/polled-watch.ts';
 import { type BytePath, bytePath, displayPath, pathBuffer } from '../../../linux/paths/byte-path.ts';
 import type { TreeChange, WatchSink } from '../local/event.ts';
 import type { KernelWatches } from '../local/kernel-watches.ts';
-import { LocalWatch } from '../local/local-watch.ts';
+import { watchLocally } from '../local/local-watch.ts';
 import { Ledger } from './ledger.ts';
 
 const MAX_POLLED = 100_000;
@@ -87,7 +87,7 @@ export class MergedWatch implements WatchSink, Disposable {
   async #start(signal: AbortSignal): Promise<void> {
     const { kernel, root, recursive } = this.#options;
     const local = { kernel, ground: { path: root, owner: null }, recursive, enters: () => true, sink: this };
-    this.#owned.use(await LocalWatch.start(local, signal));
+    this.#owned.use(await watchLocally(local, signal));
     const polled = await PolledWatch.open(pathBuffer(root).toString(), {
       recursive,
       onChange: (path) => this.#pollFound(bytePath(Buffer.from(path)).slice(root.length + 1)),

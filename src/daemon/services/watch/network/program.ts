@@ -1,5 +1,4 @@
-// This program accesses a network file system for the daemon, so that a hung file system blocks this process and not
-// the
+// This program accesses a network file system for the daemon, so that a file system that hangs blocks this process and not the
 // daemon. It communicates with `NetworkProcess` over an IPC channel.
 import { statfs } from 'node:fs/promises';
 import { EnvdError, messageOf } from '../../../../base/errors.ts';

@@ -5,6 +5,8 @@ import { Init, type LastingStep, type QuickStep } from '../../../../../src/daemo
 import { INIT_REQUEST } from '../../../../../src/daemon/services/init/init-request.ts';
 import { applyTo } from '../../../../support/services/init-step.ts';
 
+const NO_AUDIT = { audit: () => null, takeAudit: () => null, keepAudit: () => {} };
+
 const EARLY = INIT_REQUEST.read({ timestamp: '2026-01-01T00:00:00Z' }, '');
 const LATE = INIT_REQUEST.read({ timestamp: '2026-01-01T00:00:00.000000001Z' }, '');
 const UNTIMED = INIT_REQUEST.read({}, '');
@@ -29,6 +31,7 @@ function setUp(fail = new Set<string>()) {
   });
   const init = new Init({
     authorize: () => step('auth', 'always').run({} as never),
+    freezer: NO_AUDIT,
     quick: [step('one', 'unless stale'), step('two', 'unless stale'), step('thaw', 'always')],
     lasting: [lasting('long')],
   });
@@ -41,6 +44,7 @@ function setUpLasting() {
   const applied: (string | null)[] = [];
   const init = new Init({
     authorize: () => {},
+    freezer: NO_AUDIT,
     quick: [
       { name: 'quick', runs: 'unless stale', run: ({ request }) => void applied.push(request.defaultUser) },
     ],
@@ -221,11 +225,11 @@ describe('failures', () => {
       throw new EnvdError('no_space', 'no space left');
     };
     const quick = [{ name: 'full', runs: 'unless stale', run } as const];
-    await expect(applyTo(new Init({ authorize: () => {}, quick, lasting: [] }), EARLY)).rejects.toMatchObject(
-      {
-        kind: 'no_space',
-        message: "init step 'full' failed: no space left",
-      },
-    );
+    await expect(
+      applyTo(new Init({ authorize: () => {}, freezer: NO_AUDIT, quick, lasting: [] }), EARLY),
+    ).rejects.toMatchObject({
+      kind: 'no_space',
+      message: "init step 'full' failed: no space left",
+    });
   });
 });

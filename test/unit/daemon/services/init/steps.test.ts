@@ -186,7 +186,7 @@ test('identity: the metadata are read again in the background in each life', () 
   const caller = new AbortController();
   for (const lifecycleID of ['one', 'one', 'two', 'two']) {
     const request = INIT_REQUEST.read({ lifecycleID }, '');
-    step?.run({ request, report: { freezer: null }, isRepeated: false, caller, ageNs: () => 0n });
+    step?.run({ request, isRepeated: false, caller, ageNs: () => 0n });
   }
   expect(reads).toBe(2);
 });
@@ -221,7 +221,6 @@ test('thaw: its error is thrown', async () => {
 test('the steps have this order and these conditions', () => {
   const { quick, lasting } = initSteps(initDependencies());
   expect(quick.map(({ name, runs }) => `${name}: ${runs}`)).toEqual([
-    'audit: always',
     'clock: unless stale',
     'environment: unless stale',
     'token: unless stale',

@@ -3,11 +3,12 @@ import { isDeepStrictEqual } from 'node:util';
 import { expect, test } from 'vitest';
 import { IN_MOVED_FROM, IN_MOVED_TO } from '../../../../../src/daemon/linux/inotify/inotify.ts';
 import { type BytePath, bytePath } from '../../../../../src/daemon/linux/paths/byte-path.ts';
+import type { WatchEvent } from '../../../../../src/daemon/services/watch/local/event.ts';
 import {
   KernelWatches,
   type Subscriber,
 } from '../../../../../src/daemon/services/watch/local/kernel-watches.ts';
-import { LocalWatch } from '../../../../../src/daemon/services/watch/local/local-watch.ts';
+import { watchLocally } from '../../../../../src/daemon/services/watch/local/local-watch.ts';
 import { Backlog, Outbox } from '../../../../../src/daemon/services/watch/outbox.ts';
 import { changeAtRandom, generator } from '../../../../support/services/random-tree.ts';
 import { pathsOf, Replay } from '../../../../support/services/replay.ts';
@@ -15,8 +16,10 @@ import { WatchFixture } from '../../../../support/services/watch.ts';
 
 /** Hooks around each step of the survey, in which the test changes the tree. */
 class RacedKernel extends KernelWatches {
-  /** Before and after new directories are read. */
-  around: (survey: () => void) => void = (survey) => survey();
+  /** Before new directories are read. */
+  before: () => void = () => {};
+  /** After that. */
+  after: () => void = () => {};
   /** Before and after a directory is watched. */
   within: () => void = () => {};
 
@@ -25,8 +28,18 @@ class RacedKernel extends KernelWatches {
   readonly #lateEvents: (() => void)[] = [];
   readonly #wrapped = new Map<Subscriber, Subscriber>();
 
-  override whenDrained(survey: () => void): void {
-    super.whenDrained(() => this.around(survey));
+  override async drained(): Promise<void> {
+    await super.drained();
+    this.before();
+  }
+
+  /** When the events up to the read have come, and before its names are accepted. */
+  beforeAccepting: () => Promise<void> = async () => {};
+
+  override async passed(then: () => void): Promise<void> {
+    this.after();
+    await super.passed(then);
+    await this.beforeAccepting();
   }
 
   override subscribe(path: BytePath, mask: number, subscriber: Subscriber): number {
@@ -61,11 +74,12 @@ class RacedKernel extends KernelWatches {
 class RacedWatch implements Disposable {
   readonly kernel: RacedKernel;
   readonly replay: Replay;
+  readonly told: WatchEvent[] = [];
   readonly #fixture: WatchFixture;
   readonly #outbox: Outbox;
-  readonly #watch: LocalWatch;
+  readonly #watch: Disposable;
 
-  private constructor(fixture: WatchFixture, kernel: RacedKernel, outbox: Outbox, watch: LocalWatch) {
+  private constructor(fixture: WatchFixture, kernel: RacedKernel, outbox: Outbox, watch: Disposable) {
     this.#fixture = fixture;
     this.kernel = kernel;
     this.#outbox = outbox;
@@ -78,11 +92,13 @@ class RacedWatch implements Disposable {
     const outbox = new Outbox(fixture.dir, new Backlog());
     const ground = { path: bytePath(fixture.dir), owner: null };
     const options = { kernel, ground, recursive: true, sink: outbox, enters: () => true };
-    return new RacedWatch(fixture, kernel, outbox, await LocalWatch.start(options));
+    return new RacedWatch(fixture, kernel, outbox, await watchLocally(options));
   }
 
   isSettled(): boolean {
-    this.replay.apply(this.#outbox.take() ?? []);
+    const events = this.#outbox.take() ?? [];
+    this.told.push(...events);
+    this.replay.apply(events);
     return isDeepStrictEqual(this.replay.paths(), pathsOf(this.#fixture.dir));
   }
 
@@ -189,12 +205,14 @@ test.each(races)('$what', async ({ first, before, after }) => {
   using watch = await RacedWatch.start(f);
   const { kernel, replay } = watch;
   let raced = false;
-  kernel.around = (survey) => {
-    kernel.around = (rest) => rest();
+  kernel.before = () => {
+    kernel.before = () => {};
     before?.(at);
-    survey();
-    after?.(at);
-    raced = true;
+    kernel.after = () => {
+      kernel.after = () => {};
+      after?.(at);
+      raced = true;
+    };
   };
   first(at);
   await expect.poll(() => watch.isSettled() && raced).toBe(true);
@@ -222,15 +240,35 @@ test('the second half of a move arrives after the directory counted as moved awa
   expect(watch.replay.faults).toEqual([]);
 });
 
+test('a directory takes the place of another one between the read of its parent and the acceptance', async () => {
+  await using f = new WatchFixture();
+  mkdirSync(f.dir);
+  fill(f.at('q'), 'one');
+  using watch = await RacedWatch.start(f);
+  let replaced = false;
+  watch.kernel.beforeAccepting = async () => {
+    watch.kernel.beforeAccepting = async () => {};
+    renameSync(f.at('q'), f.at('p/d'));
+    await watch.kernel.settled();
+    replaced = true;
+  };
+  mkdirSync(f.at('p/d'), { recursive: true });
+  await expect.poll(() => replaced && watch.isSettled()).toBe(true);
+  writeFileSync(f.at('p/d/two'), '');
+  await expect.poll(() => watch.isSettled()).toBe(true);
+  expect(watch.told).toContainEqual({ type: 'create', name: 'p/d', path: f.at('p/d'), movedFrom: 'q' });
+  expect(watch.replay.paths()).toEqual(['p', 'p/d', 'p/d/one', 'p/d/two']);
+  expect(watch.replay.faults).toEqual([]);
+});
+
 test('a new directory is moved away before its event arrives', async () => {
   await using f = new WatchFixture();
   mkdirSync(f.at('other'), { recursive: true });
   using watch = await RacedWatch.start(f);
   watch.kernel.late = IN_MOVED_FROM | IN_MOVED_TO;
   let looks = 0;
-  watch.kernel.around = (survey) => {
+  watch.kernel.before = () => {
     if (looks++ === 0) renameSync(f.at('p'), f.at('other/q'));
-    survey();
   };
   fill(f.at('p'), 'one');
   await expect.poll(() => looks).toBeGreaterThan(3);
@@ -274,11 +312,8 @@ test.each(seeds)('random changes between the steps of the survey, seed %i', asyn
     left -= operations;
   };
   watch.kernel.within = change;
-  watch.kernel.around = (survey) => {
-    change();
-    survey();
-    change();
-  };
+  watch.kernel.before = change;
+  watch.kernel.after = change;
   while (left > 0) {
     change();
     watch.isSettled();

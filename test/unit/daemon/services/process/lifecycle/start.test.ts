@@ -1,7 +1,11 @@
 import { expect, test } from 'vitest';
 import { NoDirectory, NotExecuted } from '../../../../../../src/daemon/linux/processes/spawn.ts';
 import { Guest } from '../../../../../../src/daemon/services/guest/guest.ts';
-import { launchPlanned, type Plan } from '../../../../../../src/daemon/services/process/lifecycle/start.ts';
+import {
+  type Plan,
+  planAgain,
+  planStart,
+} from '../../../../../../src/daemon/services/process/lifecycle/start.ts';
 import { scratch } from '../../../../../support/machine/scratch.ts';
 import { ROOT, testUsers } from '../../../../../support/machine/users.ts';
 import { testLanes } from '../../../../../support/services/lanes.ts';
@@ -12,11 +16,11 @@ const request = { config, user: ROOT, tag: null, terminal: null, stdin: true, st
 async function launched(command: string, failing: Readonly<Record<string, Error>>): Promise<Plan> {
   const place = { guest: new Guest(testUsers(scratch())), path: '/bin', lanes: testLanes };
   const asked = { ...request, config: { ...config, command } };
-  return launchPlanned(asked, place, async (plan) => {
+  for (let plan = await planStart(asked, place); ; ) {
     const error = failing[plan.file] ?? failing[plan.cwd];
-    if (error) throw error;
-    return plan;
-  });
+    if (!error) return plan;
+    plan = await planAgain(asked, place, plan, error);
+  }
 }
 
 const missing = new NotExecuted('not_found', 'cannot start: ENOENT');

@@ -1,7 +1,7 @@
 import { readdirSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { PipePoller, type ReadEnd } from '../../../../../../src/daemon/linux/processes/pipe-ends.ts';
-import { openPipes } from '../../../../../../src/daemon/services/process/output/channels.ts';
+import { openChannels } from '../../../../../../src/daemon/services/process/output/channels.ts';
 import { ROOT } from '../../../../../support/machine/users.ts';
 import { historyOf, outputOf } from '../../../../../support/services/history.ts';
 
@@ -14,9 +14,9 @@ const launch = (script: string) => ({
 
 test('pipes that are paused are drained when they go on, and tell that another process holds them open', async () => {
   const output = outputOf(historyOf(0));
-  const { spawned, channels } = await openPipes(
+  const { spawned, channels } = await openChannels(
     launch(`sleep 100 & head -c ${WRITTEN} /dev/zero`),
-    false,
+    { terminal: null, stdin: false },
     new PipePoller(),
     output,
   );
@@ -51,7 +51,9 @@ test('a process whose output cannot be read is killed, and its pipes are closed'
   const poller = new Exhausted();
   const output = outputOf(historyOf(0));
   const before = descriptors();
-  await expect(openPipes(launch('sleep 100 & sleep 100'), true, poller, output)).rejects.toThrow('ENOMEM');
+  await expect(
+    openChannels(launch('sleep 100 & sleep 100'), { terminal: null, stdin: true }, poller, output),
+  ).rejects.toThrow('ENOMEM');
   // Of its output too, once all processes that hold it have ended.
   await expect.poll(descriptors).toBe(before);
 });
