@@ -314,7 +314,7 @@ describe('budget', () => {
   /** The most lines of each part. A change that needs more raises the number in the same commit, whose message says why. */
   const LINES: Readonly<Record<string, number>> = {
     'the core, src/daemon without extensions': 26_531,
-    'src/daemon/extensions': 5918,
+    'src/daemon/extensions': 5929,
     'src/daemon/services/collector': 405,
     'src/daemon/services/files': 2642,
     'src/daemon/services/guest': 419,
