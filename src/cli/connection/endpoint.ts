@@ -30,7 +30,7 @@ interface GatewayRoute extends GatewayPlace {
 }
 
 /** A token or a key that was given, but is for another place. */
-export interface UnusedSecret {
+interface UnusedSecret {
   /** The index of its layer. */
   readonly layer: number;
   readonly name: 'token' | 'apiKey';

@@ -1,4 +1,5 @@
 import { parsePort } from '../../../base/program/settings.ts';
+import type { WhenPaused } from '../../connection/connection.ts';
 import type { OptionSpec } from './description.ts';
 
 /** Every command has these options. */
@@ -13,7 +14,7 @@ export interface GlobalOptions {
   readonly user?: string;
   readonly headerPrefix?: string;
   readonly context?: string;
-  readonly whenPaused?: 'wait' | 'end' | 'wake';
+  readonly whenPaused?: WhenPaused;
   readonly json?: boolean;
   readonly quiet?: boolean;
 }
