@@ -1,8 +1,8 @@
 import process from 'node:process';
 import { packageVersion } from '../base/program/version.ts';
-import { parseCommandLine } from './commands/parse.ts';
+import { type Parsed, parseCommandLine } from './commands/parse.ts';
 import { Call, type Surroundings } from './commands/spec/call.ts';
-import { COMMANDS, GROUPS } from './commands/table.ts';
+import { allCommands, commandsNamed, GROUPS } from './commands/table.ts';
 import { failureOf } from './connection/failures.ts';
 import { Printer } from './output/printer.ts';
 
@@ -39,19 +39,32 @@ async function execute(surroundings: Surroundings): Promise<number> {
   let call: Call | null = null;
   try {
     const version = packageVersion();
-    const parsed = parseCommandLine({ commands: COMMANDS, groups: GROUPS, version }, argv);
+    const parsed = await parse(argv, version);
     if ('print' in parsed) {
       stdout.write(parsed.print);
       return 0;
     }
-    call = new Call(surroundings, { table: COMMANDS, version }, parsed.options, parsed.args);
+    call = new Call(surroundings, { table: allCommands, version }, parsed.options, parsed.args);
     output = call.output;
     return await parsed.command.run(call, parsed.options);
   } catch (error) {
-    const failure = failureOf(error, 'the daemon');
+    const reported = failureOf(error, 'the daemon');
+    const failure = call?.explained(reported) ?? reported;
     output.error(failure);
     return failure.exitCode;
   } finally {
     call?.close();
   }
+}
+
+/** Parses a command line. Loads all commands only for help and for a line that is wrong. Throws a `Failure`. */
+async function parse(argv: readonly string[], version: string): Promise<Parsed> {
+  const groups = GROUPS;
+  try {
+    const parsed = parseCommandLine({ commands: await commandsNamed(argv), groups, version }, argv);
+    if ('command' in parsed) return parsed;
+  } catch {
+    // The error may have another text when all commands are known.
+  }
+  return parseCommandLine({ commands: await allCommands(), groups, version }, argv);
 }

@@ -1,9 +1,12 @@
+import { execFileSync } from 'node:child_process';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { quoted } from '../../src/cli/output/quoted.ts';
 import { scratch } from '../support/machine/scratch.ts';
 import { startDaemon, type TestDaemon } from '../support/programs/daemon.ts';
-import { EnvctlTerminal, envctl } from '../support/programs/envctl.ts';
+import { EnvctlTerminal, envctl, envctlUntil } from '../support/programs/envctl.ts';
+import { envctlCommand } from '../support/programs/programs.ts';
 
 let daemon: TestDaemon;
 beforeAll(async () => {
@@ -58,4 +61,50 @@ test('a shell whose input is a pipe reads it to the end', async () => {
     code: 0,
     stdout: 'violets\n',
   });
+});
+
+test('a tag of two processes is refused, with their pids', async () => {
+  const start = async () => (await run('run', '-d', '--tag', 'twice', 'sleep', '1000')).stdout.trim();
+  const pids = [await start(), await start()];
+  for (const [command = '', ...options] of [['attach'], ['logs'], ['wait'], ['kill', '-9']]) {
+    const { code, stderr } = await run(command, ...options, 'twice');
+    expect(code).toBe(120);
+    for (const pid of pids) expect(stderr).toContain(pid);
+  }
+  expect(await run('kill', '-9', ...pids)).toMatchObject({ code: 0 });
+});
+
+test('cp - and <(…) copy what comes by a pipe', async () => {
+  const place = `${daemon.scratch}/of-a-pipe`;
+  const input = 'x'.repeat(300_000);
+  expect(await envctl(daemon.url, ['cp', '-q', '-', `:${place}`], { input })).toMatchObject({ code: 0 });
+  expect((await run('cp', `:${place}`, '-')).stdout).toBe(input);
+  const [node, program] = envctlCommand();
+  const line = `"$0" "$1" cp -q <(echo roses) :${place} && "$0" "$1" cp :${place} -`;
+  const env = { ...process.env, ENVCTL_URL: daemon.url };
+  expect(execFileSync('bash', ['-c', line, node, program], { env, encoding: 'utf8' })).toBe('roses\n');
+  const into = await envctl(daemon.url, ['cp', '-', `:${daemon.scratch}`], { input });
+  expect(into).toMatchObject({ code: 120, stderr: expect.stringContaining('name the file') });
+  expect(await run('cp', '-q', '-', '-')).toMatchObject({ code: 120 });
+});
+
+test('logs --tail shows the last lines, and goes on with -f', async () => {
+  const line = 'seq 100; read x; echo last; printf end';
+  await run('run', '-d', '-i', '--tag', 'counting', 'sh', '-c', line);
+  expect((await run('logs', '--tail', '2', 'counting')).stdout).toBe('99\n100\n');
+  expect((await run('logs', '-n', '0', 'counting')).stdout).toBe('');
+  const following = await envctlUntil(daemon.url, ['logs', '-f', '--tail', '1', 'counting'], /\n/);
+  expect(following.stdout()).toBe('100\n');
+  await envctl(daemon.url, ['attach', '--new', 'counting'], { input: 'x\n' });
+  expect(await following.result).toMatchObject({ code: 0, stdout: '100\nlast\nend' });
+  expect((await run('logs', '--tail', '2', 'counting')).stdout).toBe('last\nend');
+});
+
+test('a line of shell in one word is told how to run', async () => {
+  for (const line of ['ls | head', 'echo "$HOME"', 'cd / && ls']) {
+    const { code, stderr } = await run('run', line);
+    expect(code).toBe(127);
+    expect(stderr).toContain(`for a line of shell, run \`envctl run sh -c ${quoted(line)}\``);
+  }
+  expect((await run('run', 'nosuch')).stderr).not.toContain('sh -c');
 });

@@ -110,7 +110,7 @@ test('through a gateway, with the key that it wants', async () => {
   const { ENVCTL_SANDBOX: _, ...others } = through;
   expect(await envctl('', ['run', '--sandbox', 'box', 'true'], { env: others })).toMatchObject({ code: 0 });
   const { code, stderr } = await envctl('', ['ps'], { env: { ...through, ENVCTL_SANDBOX: 'nosuch' } });
-  expect(code).toBe(121);
+  expect(code).toBe(123);
   expect(stderr).toMatch(/nosuch|sandbox/);
   expect(stderr).not.toContain('HTTP 502');
 });

@@ -1,10 +1,13 @@
 import { createHash } from 'node:crypto';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { createServer, request as httpRequest } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { needs } from '../support/machine/needs.ts';
 import { startDaemon, type TestDaemon } from '../support/programs/daemon.ts';
-import { EnvctlTerminal, envctl } from '../support/programs/envctl.ts';
+import { EnvctlTerminal, envctl, envctlUntil } from '../support/programs/envctl.ts';
 import { owned } from '../support/programs/owned.ts';
 import { startRelay } from '../support/servers/relay.ts';
+import { until } from '../support/until.ts';
 
 let daemon: TestDaemon;
 beforeAll(async () => {
@@ -151,4 +154,64 @@ test('vim works: what it writes is in the file', async () => {
   expect((await envctl(daemon.url, ['run', 'cat', `${daemon.scratch}/poem.txt`])).stdout).toBe(
     'roses are red\n',
   );
+});
+
+/** What a program such as vim makes of a terminal, and never takes back. */
+const TAKEN = "printf '\\033[?1049;25l\\033[?1049h\\033[?1002;1006h\\033=\\033[>1u\\033[7mtaken'";
+const UNDONE = ['\x1b[?1049l', '\x1b[?25h', '\x1b[?1002l', '\x1b[?1006l', '\x1b>', '\x1b[<9u', '\x1b[m'];
+
+test.each<[string, (terminal: EnvctlTerminal) => void, number]>([
+  ['the shell ends', (terminal) => terminal.type('exit 7\r'), 7],
+  ['it is detached', (terminal) => terminal.type('\x1dd'), 0],
+  ['it is killed', (terminal) => terminal.type('\x1dk'), 137],
+  ['envctl gets SIGTERM', (terminal) => process.kill(terminal.pid, 'SIGTERM'), 143],
+  ['envctl gets SIGHUP', (terminal) => process.kill(terminal.pid, 'SIGHUP'), 129],
+])('the modes of the terminal are undone when %s', async (_when, end, code) => {
+  const terminal = await openShell();
+  terminal.type(`${TAKEN}\r`);
+  await terminal.shows(/7mtaken/);
+  const from = terminal.screen.length;
+  end(terminal);
+  expect(await terminal.exit).toBe(code);
+  const left = terminal.screen.slice(from);
+  for (const sequence of UNDONE) expect(left).toContain(sequence);
+});
+
+test('a terminal that nothing has changed is left alone', async () => {
+  const terminal = await openShell();
+  terminal.type("printf '\\033[?25l\\033[?1049h'; printf '\\033[?25h\\033[?1049l'; exit\r");
+  await terminal.exit;
+  const [, after = ''] = terminal.screen.split('\x1b[?25h\x1b[?1049l');
+  expect(after).not.toContain('\x1b[?1049l');
+});
+
+test('an outage is one line, however many attempts it takes', async () => {
+  let refusals = 0;
+  const proxy = createServer((request, response) => {
+    if (request.url?.endsWith('/Connect') && refusals < 3) {
+      refusals++;
+      response
+        .writeHead(503, { 'content-type': 'application/json' })
+        .end('{"code":"unavailable","message":"not yet"}');
+      return;
+    }
+    const { method, url, headers } = request;
+    const sent = httpRequest(
+      { host: '127.0.0.1', port: daemon.port, method, path: url, headers },
+      (answer) => {
+        response.writeHead(answer.statusCode ?? 0, answer.headers);
+        answer.pipe(response);
+      },
+    );
+    sent.on('error', () => response.destroy());
+    request.pipe(sent);
+  });
+  await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve));
+  onTestFinished(() => void proxy.close());
+  const url = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
+  const running = await envctlUntil(url, ['run', 'sh', '-c', 'echo begun; sleep 1000'], /begun/);
+  proxy.closeAllConnections();
+  await until('it is connected again', () => running.stderr().includes('connected again'));
+  expect(refusals).toBe(3);
+  expect(running.stderr().match(/trying again/g)).toHaveLength(1);
 });

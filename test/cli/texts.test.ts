@@ -1,11 +1,17 @@
 import { execFileSync } from 'node:child_process';
 import { expect, test } from 'vitest';
-import { COMMANDS } from '../../src/cli/commands/table.ts';
+import { parseCommandLine } from '../../src/cli/commands/parse.ts';
+import { allCommands, GROUPS } from '../../src/cli/commands/table.ts';
 import { EXIT_CODES } from '../../src/cli/output/failure.ts';
 import { printable, safeJson, widthOf } from '../../src/cli/output/printable.ts';
 import { EscapeKey } from '../../src/cli/terminal/escape.ts';
 import { readPlace } from '../../src/cli/transfer/place.ts';
 import { envctl } from '../support/programs/envctl.ts';
+
+const COMMANDS = await allCommands();
+
+/** A function of bash that prints the arguments of each of its calls. */
+const PRINT = `envctl() { printf '%s\\0' "$@"; printf '\\n\\0'; }\n`;
 
 test('the help names every command', async () => {
   const { stdout, code } = await envctl('', ['--help']);
@@ -38,6 +44,23 @@ test.each([
   const { code, stdout, stderr } = await envctl('', args);
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
   expect(stdout).toContain(usage);
+});
+
+test('every command has examples in its help and in the manual, which the parser accepts', async () => {
+  const { stdout: manual } = await envctl('', ['man']);
+  const examples = COMMANDS.flatMap((command) =>
+    command.examples.map((line) => ({ name: command.name, line })),
+  );
+  expect(new Set(examples.map(({ name }) => name)).size).toBe(COMMANDS.length);
+  const script = PRINT + examples.map(({ line }) => line).join('\n');
+  const calls = execFileSync('bash', ['-c', script], { encoding: 'utf8' }).split('\n\0');
+  for (const [index, { name, line }] of examples.entries()) {
+    expect(manual).toContain(line.replaceAll('\\', '\\e').replaceAll('-', '\\-'));
+    const words = (calls[index] ?? '').split('\0').slice(0, -1);
+    const parsed = parseCommandLine({ commands: COMMANDS, groups: GROUPS, version: '0.0.0' }, words);
+    expect(parsed, line).toMatchObject({ command: { name } });
+  }
+  expect((await envctl('', ['cp', '--help'])).stdout).toMatch(/\nExamples:\n {2}envctl cp /);
 });
 
 test('the manual is accepted by man, and has all commands and exit codes', async () => {

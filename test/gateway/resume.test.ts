@@ -259,3 +259,35 @@ test('two gateways have the hook run once', async () => {
   expect((await Promise.all(answers)).map(({ status }) => status)).toEqual([200, 200, 200, 200]);
   expect(eventsIn(calls)).toEqual(['expire pause', 'resume resume']);
 });
+
+test('a request that is marked so does not wake a paused sandbox', async () => {
+  const { gateway, directory, calls } = await scene(WAITS_FOR('go'));
+  const asks = (wake: string) =>
+    ask(gateway, '/', 'box', { headers: { ...toSandbox('box'), 'svc-sandbox-wake': wake } });
+  expect(await asks('never')).toEqual({ status: 200, text: 'ok' });
+  await pause(gateway);
+  const refused = await asks('never');
+  expect(refused.status).toBe(502);
+  expect(JSON.parse(refused.text).message).toBe("sandbox 'box' is paused");
+  expect(eventsIn(calls)).toEqual(['expire pause']);
+  const woken = ask(gateway);
+  await phase(gateway, 'box', 'resuming');
+  // It is not what wakes the sandbox, and asks again.
+  expect((await asks('never')).text).toContain('is being resumed');
+  writeFileSync(join(directory, 'go'), '');
+  expect((await woken).status).toBe(200);
+  expect((await asks('later')).status).toBe(400);
+});
+
+test('a marked request that comes while the sandbox is being paused does not wake it', async () => {
+  const directory = scratch();
+  const hook = `touch '${directory}/begun'; cd '${directory}'; ${WAITS_FOR('go')}`;
+  const { gateway } = await scene('true', [`--hook=${hook}`]);
+  const paused = gateway.call('POST /sandboxes/box/pause');
+  await until('the hook runs', () => existsSync(join(directory, 'begun')));
+  const headers = { ...toSandbox('box'), 'svc-sandbox-wake': 'never' };
+  expect((await ask(gateway, '/', 'box', { headers })).text).toContain("sandbox 'box' is being paused");
+  writeFileSync(join(directory, 'go'), '');
+  expect((await paused).status).toBe(204);
+  await phase(gateway, 'box', 'paused');
+});

@@ -84,6 +84,7 @@ function commandOf(spec: CommandSpec, name: string, onFound: (parsed: Parsed) =>
   const command = new Command(name).description([spec.summary, ...(spec.details ?? [])].join('\n\n'));
   command.summary(spec.summary).allowExcessArguments(false);
   if (spec.alias !== undefined) command.alias(spec.alias);
+  command.addHelpText('after', ['', 'Examples:', ...spec.examples.map((each) => `  ${each}`)].join('\n'));
   if (spec.passesThrough) command.passThroughOptions();
   for (const each of spec.arguments) command.addArgument(argumentOf(each));
   addOptions(command, spec.options);

@@ -1,57 +1,78 @@
-import { catCommand } from './files/cat.ts';
-import { mkdirCommand, mvCommand, rmCommand, statCommand } from './files/change.ts';
-import { cpCommand } from './files/copy.ts';
-import { editCommand } from './files/edit.ts';
-import { lsCommand } from './files/ls.ts';
-import { findCommand, grepCommand, replaceCommand } from './files/search.ts';
-import { syncCommand } from './files/sync.ts';
-import { watchCommand } from './files/watch.ts';
-import { metricsCommand, upgradeCommand } from './platform/guest.ts';
-import { initCommand } from './platform/init.ts';
-import { collapseCommand, freezeCommand, pauseTestCommand, thawCommand } from './platform/pause.ts';
-import { forwardCommand } from './ports/forward.ts';
-import { portsCommand } from './ports/ports.ts';
-import { attachCommand, killCommand, logsCommand, waitCommand } from './process/attach.ts';
-import { psCommand } from './process/ps.ts';
-import { runCommand } from './process/run.ts';
-import { shellCommand } from './process/shell.ts';
-import { topCommand } from './process/top.ts';
-import { conformanceCommand } from './reach/conformance.ts';
-import { consoleCommand } from './reach/console.ts';
-import { addContext, listContexts, removeContext, useContext } from './reach/context.ts';
-import { doctorCommand } from './reach/doctor.ts';
-import { healthCommand, versionCommand } from './reach/health.ts';
-import { completionCommand, manCommand } from './reach/texts.ts';
-import { addSandboxCommand } from './sandboxes/add.ts';
-import {
-  extendSandboxCommand,
-  killSandboxCommand,
-  listSandboxesCommand,
-  pauseSandboxCommand,
-  resumeSandboxCommand,
-} from './sandboxes/sandboxes.ts';
-import { watchSandboxesCommand } from './sandboxes/watch.ts';
 import type { CommandSpec } from './spec/command.ts';
 
-/** The commands in the order of the help. The parser, the completions and the manual use this table. */
-export const COMMANDS: readonly CommandSpec[] = [
-  ...[runCommand, shellCommand, psCommand, topCommand, attachCommand, logsCommand, waitCommand, killCommand],
-  ...[lsCommand, catCommand, cpCommand, syncCommand, rmCommand, mvCommand, mkdirCommand, statCommand],
-  ...[editCommand, watchCommand, findCommand, grepCommand, replaceCommand],
-  ...[portsCommand, forwardCommand],
-  ...[healthCommand, doctorCommand, versionCommand, metricsCommand, conformanceCommand, consoleCommand],
-  ...[initCommand, freezeCommand, thawCommand, collapseCommand, pauseTestCommand, upgradeCommand],
-  ...[
-    listSandboxesCommand,
-    addSandboxCommand,
-    extendSandboxCommand,
-    pauseSandboxCommand,
-    resumeSandboxCommand,
-    killSandboxCommand,
-    watchSandboxesCommand,
-  ],
-  ...[addContext, useContext, listContexts, removeContext, completionCommand, manCommand],
+type Entry = readonly [names: readonly string[], load: () => Promise<CommandSpec>];
+
+/**
+ * Loads the commands, in the order of the help. A command line loads none but those whose names it has, because each takes time to
+ * load.
+ */
+const ENTRIES: readonly Entry[] = [
+  [['run', 'exec'], async () => (await import('./process/run.ts')).runCommand],
+  [['shell'], async () => (await import('./process/shell.ts')).shellCommand],
+  [['ps'], async () => (await import('./process/ps.ts')).psCommand],
+  [['top'], async () => (await import('./process/top.ts')).topCommand],
+  [['attach'], async () => (await import('./process/attach.ts')).attachCommand],
+  [['logs'], async () => (await import('./process/logs.ts')).logsCommand],
+  [['wait'], async () => (await import('./process/attach.ts')).waitCommand],
+  [['kill'], async () => (await import('./process/attach.ts')).killCommand],
+  [['ls'], async () => (await import('./files/ls.ts')).lsCommand],
+  [['cat'], async () => (await import('./files/cat.ts')).catCommand],
+  [['cp'], async () => (await import('./files/copy.ts')).cpCommand],
+  [['sync'], async () => (await import('./files/sync.ts')).syncCommand],
+  [['rm'], async () => (await import('./files/change.ts')).rmCommand],
+  [['mv'], async () => (await import('./files/change.ts')).mvCommand],
+  [['mkdir'], async () => (await import('./files/change.ts')).mkdirCommand],
+  [['stat'], async () => (await import('./files/change.ts')).statCommand],
+  [['edit'], async () => (await import('./files/edit.ts')).editCommand],
+  [['watch'], async () => (await import('./files/watch.ts')).watchCommand],
+  [['find'], async () => (await import('./files/search.ts')).findCommand],
+  [['grep'], async () => (await import('./files/search.ts')).grepCommand],
+  [['replace'], async () => (await import('./files/search.ts')).replaceCommand],
+  [['ports'], async () => (await import('./ports/ports.ts')).portsCommand],
+  [['forward'], async () => (await import('./ports/forward.ts')).forwardCommand],
+  [['health'], async () => (await import('./reach/health.ts')).healthCommand],
+  [['doctor'], async () => (await import('./reach/doctor.ts')).doctorCommand],
+  [['version'], async () => (await import('./reach/health.ts')).versionCommand],
+  [['metrics'], async () => (await import('./platform/guest.ts')).metricsCommand],
+  [['conformance'], async () => (await import('./reach/conformance.ts')).conformanceCommand],
+  [['console'], async () => (await import('./reach/console.ts')).consoleCommand],
+  [['init'], async () => (await import('./platform/init.ts')).initCommand],
+  [['freeze'], async () => (await import('./platform/pause.ts')).freezeCommand],
+  [['thaw'], async () => (await import('./platform/pause.ts')).thawCommand],
+  [['collapse'], async () => (await import('./platform/pause.ts')).collapseCommand],
+  [['pause-test'], async () => (await import('./platform/pause.ts')).pauseTestCommand],
+  [['upgrade'], async () => (await import('./platform/guest.ts')).upgradeCommand],
+  [['sandboxes list'], async () => (await import('./sandboxes/sandboxes.ts')).listSandboxesCommand],
+  [['sandboxes create'], async () => (await import('./sandboxes/create.ts')).createSandboxCommand],
+  [['sandboxes info'], async () => (await import('./sandboxes/info.ts')).sandboxInfoCommand],
+  [['sandboxes add'], async () => (await import('./sandboxes/add.ts')).addSandboxCommand],
+  [['sandboxes extend'], async () => (await import('./sandboxes/sandboxes.ts')).extendSandboxCommand],
+  [['sandboxes pause'], async () => (await import('./sandboxes/sandboxes.ts')).pauseSandboxCommand],
+  [['sandboxes resume'], async () => (await import('./sandboxes/sandboxes.ts')).resumeSandboxCommand],
+  [['sandboxes kill'], async () => (await import('./sandboxes/sandboxes.ts')).killSandboxCommand],
+  [['sandboxes watch'], async () => (await import('./sandboxes/watch.ts')).watchSandboxesCommand],
+  [['context add'], async () => (await import('./reach/context.ts')).addContext],
+  [['context use'], async () => (await import('./reach/context.ts')).useContext],
+  [['context list'], async () => (await import('./reach/context.ts')).listContexts],
+  [['context remove'], async () => (await import('./reach/context.ts')).removeContext],
+  [['completion'], async () => (await import('./reach/texts.ts')).completionCommand],
+  [['man'], async () => (await import('./reach/texts.ts')).manCommand],
+  [['complete'], async () => (await import('./reach/complete.ts')).completeCommand],
 ];
+
+/** Loads all commands. The parser, the completions and the manual use them. */
+export function allCommands(): Promise<CommandSpec[]> {
+  return load(ENTRIES);
+}
+
+/** Loads the commands that words may name. Those of a group have its name as their first word. */
+export function commandsNamed(words: readonly string[]): Promise<CommandSpec[]> {
+  return load(ENTRIES.filter(([names]) => names.some((name) => words.includes(name.split(' ')[0] ?? ''))));
+}
+
+function load(entries: readonly Entry[]): Promise<CommandSpec[]> {
+  return Promise.all(entries.map(([, loadOne]) => loadOne()));
+}
 
 /** The keys are names of groups of commands, and the values their summaries. */
 export const GROUPS: Readonly<Record<string, string>> = {

@@ -3,7 +3,7 @@ import { createConnectTransport } from '@connectrpc/connect-node';
 import { Filesystem } from '../../gen/filesystem/filesystem_pb.js';
 import { Process } from '../../gen/process/process_pb.js';
 import { Failure } from '../output/failure.ts';
-import { type Endpoint, headersOf } from './endpoint.ts';
+import { type Endpoint, headersOf, neverWakingHeader } from './endpoint.ts';
 import { failureOf } from './failures.ts';
 import { HttpClient, type HttpRequest } from './http.ts';
 
@@ -14,17 +14,21 @@ const CALL_MS = 60_000;
 /** A stream sends keepalives at this interval, in seconds. If it is silent for three intervals, it counts as lost. */
 export const KEEPALIVE_S = 20;
 
+/** What a command does when its sandbox is paused: it waits for a resume, ends, or resumes the sandbox by its calls. */
+export type WhenPaused = 'wait' | 'end' | 'wake';
+
 /** The calls of a daemon. Those of `processes` and `files` throw `ConnectError`, which `failure()` explains. */
 export class Connection {
   readonly target: Endpoint;
+  readonly whenPaused: WhenPaused;
   readonly processes: Client<typeof Process>;
   readonly files: Client<typeof Filesystem>;
   readonly http: HttpClient;
 
-  constructor(target: Endpoint) {
+  constructor(target: Endpoint, whenPaused: WhenPaused = 'wait') {
     this.target = target;
-    const headers = headersOf(target);
-    this.http = new HttpClient(target.url, target.name, headers);
+    this.whenPaused = whenPaused;
+    this.http = new HttpClient(target.url, target.name, headersOf(target));
     const transport = createConnectTransport({
       baseUrl: target.url,
       httpVersion: '1.1',
@@ -32,10 +36,18 @@ export class Connection {
       useBinaryFormat: true,
       acceptCompression: [],
       readMaxBytes: MAX_MESSAGE,
-      interceptors: [withHeaders({ ...headers, ...userHeader(target.user) })],
+      interceptors: [withHeaders(() => ({ ...this.http.headers, ...userHeader(target.user) }))],
     });
     this.processes = createClient(Process, transport);
     this.files = createClient(Filesystem, transport);
+  }
+
+  /**
+   * Has the calls from now on fail if the sandbox is paused meanwhile, instead of resuming it. A command does so when it has begun,
+   * because a forgotten one would otherwise keep its sandbox alive.
+   */
+  keepAsleep(): void {
+    if (this.whenPaused !== 'wake') this.http.addHeaders(neverWakingHeader(this.target));
   }
 
   /** The options of a unary call. */
@@ -78,9 +90,9 @@ function userHeader(user: string | null): Record<string, string> {
   return user === null ? {} : { authorization: `Basic ${Buffer.from(`${user}:`).toString('base64')}` };
 }
 
-function withHeaders(headers: Readonly<Record<string, string>>): Interceptor {
+function withHeaders(headers: () => Readonly<Record<string, string>>): Interceptor {
   return (next) => (request) => {
-    for (const [name, value] of Object.entries(headers)) request.header.set(name, value);
+    for (const [name, value] of Object.entries(headers())) request.header.set(name, value);
     return next(request);
   };
 }

@@ -29,37 +29,70 @@ interface GatewayRoute extends GatewayPlace {
   readonly headerPrefix: string;
 }
 
+/** A token or a key that was given, but is for another place. */
+interface UnusedSecret {
+  /** The index of its layer. */
+  readonly layer: number;
+  readonly name: 'token' | 'apiKey';
+  /** The place that it is for. */
+  readonly place: string;
+}
+
 /**
  * Merges the settings of flags, variables and a context. The first layer that names a server decides. A token or a key goes
  * only to the server that its own layer names, or to one that is named more specifically beside it. So the token of a context
  * never goes to the server of `--url`.
  */
-export function mergeSettings(layers: readonly ConnectionSettings[]): ConnectionSettings {
-  let merged: ConnectionSettings = {};
-  for (const layer of layers) {
-    const isNamed = merged.url !== undefined || merged.gateway !== undefined;
-    if (isNamed) {
-      // Settings of a layer that names another server are ignored.
-      if (isSamePlace(merged, layer)) merged = { ...layer, ...merged };
-      else merged = { ...harmless(layer), ...merged };
-    } else {
-      const { token, ...others } = layer;
-      const named = [merged.sandbox, layer.sandbox].filter((sandbox) => sandbox !== undefined);
-      const isOtherSandbox = new Set(named).size > 1;
-      merged = { ...others, ...(token !== undefined && !isOtherSandbox && { token }), ...merged };
+export function mergeSettings(layers: readonly ConnectionSettings[]): {
+  readonly settings: ConnectionSettings;
+  readonly unused: readonly UnusedSecret[];
+} {
+  let settings: ConnectionSettings = {};
+  const unused: UnusedSecret[] = [];
+  for (const [index, layer] of layers.entries()) {
+    const used = usable(layer, settings);
+    for (const name of ['token', 'apiKey'] as const) {
+      const isLeft = layer[name] !== undefined && used[name] === undefined;
+      if (isLeft && settings[name] === undefined)
+        unused.push({ layer: index, name, place: placeOf({ ...settings, ...layer }) });
     }
+    settings = { ...used, ...settings };
   }
-  return merged;
+  return { settings, unused };
 }
 
-function isSamePlace(one: ConnectionSettings, other: ConnectionSettings): boolean {
-  const isPlaced = other.url !== undefined || other.gateway !== undefined;
-  if (!isPlaced) return true;
-  return one.url === other.url && one.gateway === other.gateway && one.sandbox === other.sandbox;
+/** Returns what a layer adds to the settings of those before it. */
+function usable(layer: ConnectionSettings, before: ConnectionSettings): ConnectionSettings {
+  if (!isSameServer(layer, before)) {
+    const { user, headerPrefix } = layer;
+    return { ...(user !== undefined && { user }), ...(headerPrefix !== undefined && { headerPrefix }) };
+  }
+  const { token, port, ...others } = layer;
+  const isOther =
+    [layer, before].every(({ sandbox }) => sandbox !== undefined) && layer.sandbox !== before.sandbox;
+  // The token and the port are those of the sandbox.
+  return {
+    ...others,
+    ...(!isOther && { ...(token !== undefined && { token }), ...(port !== undefined && { port }) }),
+  };
 }
 
-function harmless({ user, headerPrefix }: ConnectionSettings): ConnectionSettings {
-  return { ...(user !== undefined && { user }), ...(headerPrefix !== undefined && { headerPrefix }) };
+/** Returns whether two layers do not name different servers. */
+function isSameServer(one: ConnectionSettings, other: ConnectionSettings): boolean {
+  const [first, second] = [one, other].map(({ url, gateway }) => ({ url, gateway }));
+  const isNamed = [first, second].every((place) => place?.url !== undefined || place?.gateway !== undefined);
+  if (!isNamed) return true;
+  return isSameUrl(first?.url, second?.url) && isSameUrl(first?.gateway, second?.gateway);
+}
+
+function isSameUrl(one: string | undefined, other: string | undefined): boolean {
+  if (one === undefined || other === undefined) return one === other;
+  return readUrl(one)?.href === readUrl(other)?.href;
+}
+
+function placeOf({ url, gateway, sandbox }: ConnectionSettings): string {
+  const place = url ?? gateway ?? DEFAULT_URL;
+  return sandbox === undefined ? place : `sandbox ${sandbox} at ${place}`;
 }
 
 /**
@@ -91,6 +124,11 @@ export function gatewayOf({ gateway, apiKey }: ConnectionSettings): GatewayPlace
   return { url: originOf(gateway), apiKey: apiKey ?? null };
 }
 
+/** Returns the header by which a request does not resume a paused sandbox. Without a gateway there is none. */
+export function neverWakingHeader({ route }: Endpoint): Record<string, string> {
+  return route === null ? {} : { [`${route.headerPrefix.toLowerCase()}-sandbox-wake`]: 'never' };
+}
+
 /** Returns the headers of every request to this daemon. */
 export function headersOf({ route, token }: Endpoint): Record<string, string> {
   return {
@@ -117,9 +155,15 @@ function requireHeader(name: string, secret: string | null): void {
     throw usageError(`${name} has characters that no header can carry`);
 }
 
-function originOf(text: string): string {
+function readUrl(text: string): URL | null {
   // `host:port` would be read as a scheme.
-  const url = URL.parse(/^[a-z0-9.-]+(:\d+)?(\/|$)|^\[[0-9a-f:]+\]/i.test(text) ? `http://${text}` : text);
+  return URL.parse(/^[a-z0-9.-]+(:\d+)?(\/|$)|^\[[0-9a-f:]+\]/i.test(text) ? `http://${text}` : text);
+}
+
+function originOf(text: string): string {
+  const url = readUrl(text);
+  if (url && url.hash !== '')
+    throw usageError('this is the address of a console, which a browser opens: give the URL of the daemon');
   if (!url || !/^https?:$/.test(url.protocol)) throw usageError(`'${text}' is not a URL with http or https`);
   if (url.username + url.password !== '')
     throw usageError('a URL must not have a password: use --token and --user');

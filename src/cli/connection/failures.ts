@@ -16,6 +16,9 @@ const NETWORK: Readonly<Record<string, string>> = {
   ERR_STREAM_PREMATURE_CLOSE: 'the connection was closed',
   ERR_STREAM_DESTROYED: 'the connection was closed',
   HPE_INVALID_CONSTANT: 'this is no HTTP server',
+  EPROTO: 'it does not speak TLS: try http:',
+  ERR_SSL_WRONG_VERSION_NUMBER: 'it does not speak TLS: try http:',
+  ERR_SSL_PACKET_LENGTH_TOO_LONG: 'it does not speak TLS: try http:',
   ENOTFOUND: 'the host name is not known: check it',
   EAI_AGAIN: 'the host name cannot be looked up now',
   ETIMEDOUT: 'it does not answer: check the address and the network',
@@ -43,12 +46,40 @@ function reasonOfStatus(status: number): FailureReason {
   return status === 502 || status === 503 ? 'unreachable' : 'failed';
 }
 
+/** A gateway answers with these texts for a sandbox that it does not forward to. */
+const GONE = /^sandbox '.*' was not found/;
+const PAUSED = /^sandbox '.*' is (?:paused|being paused|being resumed)$/;
+const OTHER_PREFIX = /\bheader ([A-Za-z0-9][A-Za-z0-9-]{0,63})-Sandbox-Id is missing/;
+
+/** Returns whether a gateway has answered that the sandbox is paused. */
+export function isPaused(error: unknown): error is Failure {
+  return error instanceof Failure && PAUSED.test(error.message);
+}
+
+/** Returns whether a gateway has answered that it has no such sandbox. */
+export function isUnknownSandbox(error: unknown): boolean {
+  return error instanceof Failure && error.reason === 'not_found' && GONE.test(error.message);
+}
+
 /** Returns the failure for a response with an error status. `text` is its body, and `name` the server. */
 export function failureOfStatus(status: number, text: string, name: string): Failure {
-  const reason = reasonOfStatus(status);
   const told = clipped(messageIn(text) || `${name} answered with status ${status}`);
+  const routed = failureOfRoute(status, told);
+  if (routed) return routed;
+  const reason = reasonOfStatus(status);
   return new Failure(reason, told + adviceFor(status, told));
 }
+
+/** Returns the failure for what only a gateway answers, or null. */
+function failureOfRoute(status: number, told: string): Failure | null {
+  const [, prefix] = OTHER_PREFIX.exec(told) ?? [];
+  if (status === 400 && prefix !== undefined)
+    return new Failure('usage', `${told}: give --header-prefix ${prefix}`);
+  return status === 502 && GONE.test(told) ? new Failure('not_found', told) : null;
+}
+
+/** The client of RPCs reads these statuses as codes. */
+const STATUSES: Readonly<Partial<Record<Code, number>>> = { [Code.Internal]: 400, [Code.Unavailable]: 502 };
 
 function adviceFor(status: number, told: string): string {
   if (status === 403) return `; ${KEY_ADVICE} if the operation is the platform's`;
@@ -78,6 +109,8 @@ export function failureOf(error: unknown, name: string): Failure {
     return new Failure('failed', clipped(String(textOf(error))), { cause: error });
   const reason = REASONS[error.code] ?? 'failed';
   const told = clipped(error.rawMessage);
+  const routed = failureOfRoute(STATUSES[error.code] ?? 0, told);
+  if (routed) return routed;
   return new Failure(reason, told + adviceFor(error.code === Code.Unauthenticated ? 401 : 0, told), {
     cause: error,
   });

@@ -32,7 +32,7 @@ export interface HttpRequest {
 export class HttpClient {
   readonly #url: string;
   readonly #name: string;
-  readonly #headers: Readonly<Record<string, string>>;
+  #headers: Readonly<Record<string, string>>;
   readonly agent: http.Agent;
 
   /** @param name messages call the server by this name */
@@ -43,6 +43,16 @@ export class HttpClient {
     this.agent = url.startsWith('https:')
       ? new https.Agent({ keepAlive: true })
       : new http.Agent({ keepAlive: true });
+  }
+
+  /** Adds headers to the requests from now on. */
+  addHeaders(headers: Readonly<Record<string, string>>): void {
+    this.#headers = { ...this.#headers, ...headers };
+  }
+
+  /** The headers of every request. */
+  get headers(): Readonly<Record<string, string>> {
+    return this.#headers;
   }
 
   /**

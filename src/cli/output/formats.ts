@@ -18,6 +18,13 @@ export function formatSeconds(seconds: number): string {
   return hours > 0 ? `${hours}:${String(minutes).padStart(2, '0')}:${rest}` : `${minutes}:${rest}`;
 }
 
+/** Formats how long ago something began, such as `12s`, `5m`, `3h` or `2d`. */
+export function formatAge(seconds: number): string {
+  if (seconds < 120) return `${Math.floor(seconds)}s`;
+  if (seconds < 7200) return `${Math.floor(seconds / 60)}m`;
+  return seconds < 172_800 ? `${Math.floor(seconds / 3600)}h` : `${Math.floor(seconds / 86_400)}d`;
+}
+
 /** Formats a time in UTC to the second, such as `2026-11-27 09:02:04`. */
 export function formatTime(time: Date): string {
   if (Number.isNaN(time.getTime())) return '-';

@@ -52,5 +52,17 @@ export function widthOf(text: string): number {
   return width;
 }
 
+/** Returns printable text that takes at most this number of cells. An ellipsis ends what was cut off. */
+export function clippedTo(text: string, cells: number): string {
+  if (widthOf(text) <= cells) return text;
+  let [kept, width] = ['', 0];
+  for (const character of text) {
+    width += widthOf(character);
+    if (width >= cells) break;
+    kept += character;
+  }
+  return cells > 0 ? `${kept}…` : '';
+}
+
 const NOT_ONE_CELL =
   /\p{M}|[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6]|[\u{10000}-\u{10ffff}]/gu;

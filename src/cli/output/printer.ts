@@ -1,8 +1,8 @@
 import { once } from 'node:events';
 import type { WriteStream } from 'node:tty';
-import { styleText } from 'node:util';
+import { stripVTControlCharacters, styleText } from 'node:util';
 import type { Failure } from './failure.ts';
-import { printable, printableLines, safeJson, widthOf } from './printable.ts';
+import { clippedTo, printable, printableLines, safeJson, widthOf } from './printable.ts';
 
 type Style = 'bold' | 'dim' | 'red' | 'green' | 'yellow' | 'cyan' | 'blue';
 
@@ -19,8 +19,16 @@ export interface Column {
   readonly align?: 'right';
 }
 
+interface TableLayout {
+  readonly hasTitles?: boolean;
+  readonly fits?: boolean;
+}
+
+/** The space between columns. */
+const GAP = '  ';
+
 /** A stream of output: standard output or standard error. */
-export type PrintStream = NodeJS.WritableStream & Partial<Pick<WriteStream, 'isTTY' | 'columns'>>;
+export type PrintStream = NodeJS.WritableStream & Partial<Pick<WriteStream, 'isTTY' | 'columns' | 'rows'>>;
 
 /**
  * Prints everything that envctl prints. It makes text printable, so that no text of a daemon can control the terminal. Only
@@ -82,27 +90,43 @@ export class Printer {
     await put(to === 'stdout' ? this.#stdout : this.#stderr, bytes);
   }
 
-  /** Prints rows below their titles. Does not pad the last column. */
+  /**
+   * Prints rows below their titles. Does not pad the last column. With `fits`, cuts off what a terminal has no room for, so that no
+   * line wraps.
+   */
   async table(
     columns: readonly Column[],
     rows: readonly (readonly Piece[])[],
-    { hasTitles = true } = {},
+    layout: TableLayout = {},
   ): Promise<void> {
+    for (const line of this.tableLines(columns, rows, layout)) await put(this.#stdout, `${line}\n`);
+  }
+
+  /** Returns the lines of a table. */
+  tableLines(
+    columns: readonly Column[],
+    rows: readonly (readonly Piece[])[],
+    { hasTitles = true, fits = false }: TableLayout = {},
+  ): string[] {
     const cells = rows.map((row) => row.map((piece) => printable(plain(piece))));
     // A table may have more rows than a call may have arguments.
     const widths = columns.map(({ title }, index) =>
       cells.reduce((widest, row) => Math.max(widest, widthOf(row[index] ?? '')), widthOf(title)),
     );
-    const lay = (pieces: readonly Piece[]) =>
-      pieces.map((piece, index) => {
-        const gap = ' '.repeat(Math.max(0, (widths[index] ?? 0) - widthOf(printable(plain(piece)))));
-        const text = render(this.#stdout, piece);
+    const most = fits && this.isTerminal ? this.#stdout.columns || 80 : Number.POSITIVE_INFINITY;
+    const lay = (pieces: readonly Piece[]) => {
+      let room = most;
+      return pieces.map((piece, index) => {
+        const shown = clippedTo(printable(plain(piece)), room);
+        const gap = ' '.repeat(Math.max(0, Math.min(widths[index] ?? 0, room) - widthOf(shown)));
+        room = Math.max(0, room - (widths[index] ?? 0) - GAP.length);
+        const text = render(this.#stdout, typeof piece === 'string' ? shown : { ...piece, text: shown });
         if (columns[index]?.align === 'right') return gap + text;
         return index === columns.length - 1 ? text : text + gap;
       });
+    };
     const titles = columns.map(({ title }): Piece => ({ style: 'bold', text: title }));
-    for (const pieces of hasTitles ? [titles, ...rows] : rows)
-      await put(this.#stdout, `${lay(pieces).join('  ').trimEnd()}\n`);
+    return (hasTitles ? [titles, ...rows] : rows).map((pieces) => fitted(lay(pieces), most));
   }
 
   /** Prints a note on standard error, which is not part of the result. */
@@ -143,6 +167,18 @@ export class Printer {
         `${render(this.#stderr, { style: 'red', text: 'envctl:' })} ${printable(message)}\n`,
       );
   }
+}
+
+/** Joins the cells of a line. Gaps beyond the room of a terminal are left out. */
+function fitted(cells: readonly string[], most: number): string {
+  let [line, width] = ['', 0];
+  for (const [index, cell] of cells.entries()) {
+    const own = (index === 0 ? 0 : GAP.length) + widthOf(stripVTControlCharacters(cell));
+    if (width + own > most) break;
+    line += (index === 0 ? '' : GAP) + cell;
+    width += own;
+  }
+  return line.trimEnd();
 }
 
 function plain(piece: Piece): string {

@@ -1,9 +1,9 @@
-import { setTimeout as delay } from 'node:timers/promises';
 import { Code, ConnectError } from '@connectrpc/connect';
 import type { ProcessEvent, ProcessEvent_EndEvent, StreamOffsets } from '../../gen/process/process_pb.js';
 import { type Connection, KEEPALIVE_S } from '../connection/connection.ts';
-import { isLostConnection } from '../connection/failures.ts';
+import { isLostConnection, isPaused, isUnknownSandbox } from '../connection/failures.ts';
 import { Failure } from '../output/failure.ts';
+import { Outage } from './outage.ts';
 import { selectPid } from './selector.ts';
 
 export type OutputKind = 'stdout' | 'stderr' | 'pty';
@@ -17,6 +17,8 @@ export type FollowEvent =
   /** Nothing has come for one interval of keepalives. */
   | { readonly type: 'idle' }
   | { readonly type: 'lost'; readonly failure: Failure }
+  /** The sandbox is paused, and the follower waits until it is resumed. */
+  | { readonly type: 'paused'; readonly failure: Failure }
   | { readonly type: 'resumed' }
   | { readonly type: 'end'; readonly end: ProcessEvent_EndEvent };
 
@@ -39,8 +41,6 @@ export interface StreamCall {
   readonly signal: AbortSignal;
 }
 
-const FIRST_PAUSE_MS = 200;
-const LONGEST_PAUSE_MS = 5_000;
 const RETRY_MS = 10 * 60_000;
 
 /**
@@ -55,6 +55,7 @@ export class Follower {
   readonly #offsets = { stdout: 0n, stderr: 0n, pty: 0n };
   #pid: number | null = null;
   #isReattached = false;
+  #outage: Outage | null = null;
 
   constructor(connection: Connection, options: FollowOptions) {
     this.#connection = connection;
@@ -67,13 +68,18 @@ export class Follower {
     return this.#pid;
   }
 
+  /** The number of bytes of each stream that have come. */
+  get offsets(): Readonly<Record<OutputKind, bigint>> {
+    return { ...this.#offsets };
+  }
+
   /** Yields the events. Ends without an end event when the signal of the options aborts. Throws `Failure`. */
   async *events(): AsyncGenerator<FollowEvent> {
     for (let open = this.#options.open.bind(this.#options); ; open = this.#attach.bind(this)) {
       const failure = yield* this.#read(open);
       if (failure === null) return;
-      yield { type: 'lost', failure };
-      await this.#untilReachable(failure);
+      this.#outage ??= new Outage(this.#options.retryMs ?? RETRY_MS);
+      yield* this.#untilReachable(failure, this.#outage);
       this.#isReattached = true;
     }
   }
@@ -128,6 +134,8 @@ export class Follower {
 
   #start(pid: number, offsets: StreamOffsets | undefined): FollowEvent {
     this.#pid = pid;
+    this.#outage = null;
+    this.#connection.keepAsleep();
     if (offsets) this.#moveTo(offsets);
     if (!this.#isReattached) return { type: 'started', pid };
     // A daemon without the extension continues with the output that comes now.
@@ -144,21 +152,38 @@ export class Follower {
   }
 
   /** Waits until the daemon answers again. Throws the failure when that takes too long, or when the daemon refuses. */
-  async #untilReachable(failure: Failure): Promise<void> {
-    const { retryMs = RETRY_MS, signal } = this.#options;
-    const until = performance.now() + retryMs;
-    for (let pause = FIRST_PAUSE_MS; ; pause = Math.min(pause * 2, LONGEST_PAUSE_MS)) {
-      await delay(pause, undefined, { signal }).catch(() => {});
-      if (signal?.aborted) return;
-      try {
-        await this.#connection.http.text({ path: '/health', silenceMs: 10_000, signal });
-        return;
-      } catch (error) {
-        if (error instanceof Failure && error.reason === 'refused') throw error;
-        if (performance.now() > until) throw failure;
-      }
+  async *#untilReachable(failure: Failure, outage: Outage): AsyncGenerator<FollowEvent> {
+    const { signal } = this.#options;
+    if (isPaused(failure)) yield* this.#tellPaused(failure, outage);
+    else if (outage.begins) yield { type: 'lost', failure };
+    while (!signal?.aborted) {
+      await outage.pause(signal);
+      const reason = await this.#reasonOfSilence();
+      if (reason === null || signal?.aborted) return;
+      if (isPaused(reason)) yield* this.#tellPaused(reason, outage);
+      else if (isFinal(reason)) throw reason;
+      else if (outage.isTooLong) throw failure;
     }
   }
+
+  /** Returns why the daemon does not answer, or null if it does. */
+  async #reasonOfSilence(): Promise<unknown> {
+    const { signal } = this.#options;
+    return this.#connection.http.text({ path: '/health', silenceMs: 10_000, signal }).then(
+      () => null,
+      (error: unknown) => error,
+    );
+  }
+
+  *#tellPaused(failure: Failure, outage: Outage): Generator<FollowEvent> {
+    if (this.#connection.whenPaused === 'end') throw failure;
+    if (outage.pauses()) yield { type: 'paused', failure };
+  }
+}
+
+/** Returns whether it is of no use to try again. */
+function isFinal(error: unknown): boolean {
+  return isUnknownSandbox(error) || (error instanceof Failure && error.reason === 'refused');
 }
 
 function sumOf(offsets: StreamOffsets | undefined): number {

@@ -1,6 +1,8 @@
 import { spawnSync } from 'node:child_process';
 import type { EventEmitter } from 'node:events';
 import type { ReadStream, WriteStream } from 'node:tty';
+import { beforeEnd } from './endings.ts';
+import { TerminalModes } from './modes.ts';
 
 /** The size of a terminal, in cells. */
 export interface ScreenSize {
@@ -11,10 +13,15 @@ export interface ScreenSize {
 type Keyboard = NodeJS.ReadableStream & Partial<Pick<ReadStream, 'isTTY' | 'setRawMode'>>;
 type Screen = NodeJS.WritableStream & Partial<Pick<WriteStream, 'isTTY' | 'columns' | 'rows'>>;
 
-/** The terminal of this process in raw mode, in which every key is a byte, until it is disposed of. */
+/**
+ * The terminal of this process in raw mode, in which every key is a byte, until it is disposed of. Then it is as before, whatever a
+ * program has made of it: its screen, its cursor, and what it reports of the mouse.
+ */
 export class LocalTerminal implements Disposable {
   readonly #keyboard: Keyboard;
   readonly #screen: Screen & EventEmitter;
+  readonly #modes = new TerminalModes();
+  readonly #ending: Disposable;
   #onResize: (() => void) | null = null;
 
   constructor(keyboard: Keyboard, screen: Screen) {
@@ -25,7 +32,12 @@ export class LocalTerminal implements Disposable {
     // that.
     spawnSync('stty', ['-opost'], { stdio: ['inherit', 'ignore', 'ignore'] });
     // The terminal must be usable again, however the program ends.
-    process.once('exit', this.#restore);
+    this.#ending = beforeEnd(this.#restore);
+  }
+
+  /** Must be called with all that a program writes to the terminal. */
+  follow(output: Uint8Array): void {
+    this.#modes.read(output);
   }
 
   get size(): ScreenSize {
@@ -40,12 +52,14 @@ export class LocalTerminal implements Disposable {
 
   [Symbol.dispose](): void {
     if (this.#onResize) this.#screen.off('resize', this.#onResize);
-    process.off('exit', this.#restore);
+    this.#ending[Symbol.dispose]();
     this.#restore();
     this.#keyboard.pause();
   }
 
   readonly #restore = (): void => {
+    // Node writes to terminals synchronously, so this is written before the process exits.
+    this.#screen.write(this.#modes.undo);
     this.#keyboard.setRawMode?.(false);
   };
 }

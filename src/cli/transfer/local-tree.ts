@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { constants, createReadStream, createWriteStream, type Stats } from 'node:fs';
+import { constants, createReadStream, type Stats } from 'node:fs';
 import {
   chmod,
   lstat,
@@ -27,6 +27,7 @@ import {
   type SourceTree,
   type TreeItem,
 } from './item.ts';
+import { sparseWriter } from './sparse-writer.ts';
 import { UnfinishedFiles } from './unfinished-files.ts';
 
 /**
@@ -115,9 +116,10 @@ export class LocalTree implements SourceTree, DestinationTree {
     this.#unfinished.add(part);
     try {
       // The file must be new, so that a link with this name is not followed.
-      await pipeline(content, createWriteStream(part, { flags: 'wx', mode: 0o600 }));
+      await pipeline(content, sparseWriter(await open(part, 'wx', 0o600)));
       await this.finish(part, path, item);
     } catch (error) {
+      content.destroy();
       await rm(part, { force: true });
       throw localFailure(error);
     } finally {

@@ -116,12 +116,12 @@ export class RemoteTree implements SourceTree, DestinationTree {
   }
 }
 
-/** Uploads the content of a file. `mode` is an extension of envd, which other daemons ignore. Throws `Failure`. */
+/** Uploads the content of a file. If `size` is null, it is not known before the end. `mode` is an extension of envd, which other daemons ignore. Throws `Failure`. */
 export async function uploadFile(
   connection: Connection,
   path: string,
   content: Readable | Buffer,
-  { size, mode }: { readonly size: number; readonly mode: number | null },
+  { size, mode }: { readonly size: number | null; readonly mode: number | null },
   headers: Readonly<Record<string, string>> = {},
 ): Promise<void> {
   await connection.http.text({
@@ -131,7 +131,11 @@ export async function uploadFile(
       ...connection.fileQuery(path),
       mode: mode === null ? undefined : octal(mode),
     },
-    headers: { 'content-type': 'application/octet-stream', 'content-length': String(size), ...headers },
+    headers: {
+      'content-type': 'application/octet-stream',
+      ...(size !== null && { 'content-length': String(size) }),
+      ...headers,
+    },
     body: content,
     silenceMs: STORING_MS,
   });

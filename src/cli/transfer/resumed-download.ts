@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { constants, createReadStream, createWriteStream } from 'node:fs';
+import { constants, createReadStream } from 'node:fs';
 import { lstat, open, rm } from 'node:fs/promises';
 import { pipeline } from 'node:stream/promises';
 import { Failure } from '../output/failure.ts';
@@ -8,6 +8,7 @@ import { counting } from './counting.ts';
 import type { TreeItem } from './item.ts';
 import { type LocalTree, localFailure, partBeside } from './local-tree.ts';
 import { digestIn, type RemoteTree } from './remote-tree.ts';
+import { sparseWriter } from './sparse-writer.ts';
 
 /** For larger files, an interrupted download can be resumed. */
 export const RESUMABLE_BYTES = 8 * 1024 * 1024;
@@ -86,7 +87,7 @@ async function fileAt(part: string, from: number) {
   const { O_WRONLY, O_CREAT, O_NOFOLLOW } = constants;
   const file = await open(part, O_WRONLY | O_CREAT | O_NOFOLLOW, 0o600);
   await file.truncate(from);
-  return createWriteStream(part, { fd: file, start: from });
+  return sparseWriter(file, from);
 }
 
 async function check(part: string, digest: string | null): Promise<void> {

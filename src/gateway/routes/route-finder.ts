@@ -4,7 +4,7 @@ import type { Addresses } from '../access/addresses.ts';
 import type { Caller } from '../access/keys.ts';
 import type { PreviewCredentials } from '../access/previews.ts';
 import type { Rate, TooMany } from '../access/rates.ts';
-import { isReachable, type Sandbox } from '../leases/sandbox.ts';
+import { isReachable, isResumable, type Sandbox } from '../leases/sandbox.ts';
 import { hasPassed, type Via } from '../proxy/via.ts';
 import type { Registry } from '../registry/registry.ts';
 import { closedOperation, originForm } from './closed-paths.ts';
@@ -138,8 +138,8 @@ export class RouteFinder {
     const mustWait = route.leftMs === 0;
     const { target, shown } = question;
     const canWake = () => this.#parts.gate.mayWake(sandbox, { target, shown, caller: question.caller() });
-    if (mustWait && !(this.#parts.resumes.isFor(sandbox) && canWake()))
-      return refusalOf('expired', 502, describeAbsence(sandbox));
+    if (mustWait && !(target.wakes && this.#parts.resumes.isFor(sandbox) && canWake()))
+      return refusalOf('expired', 502, describeAbsence(sandbox, target));
     // The port is checked before a sandbox is resumed, so that a refused request does not wake it.
     const refusal =
       (await this.#refusePort(sandbox, question, route.path)) ??
@@ -212,7 +212,11 @@ function describeLoop(id: string): string {
   return `the gateway has forwarded this request to sandbox '${id}' before: the sandbox must not send it back`;
 }
 
-function describeAbsence({ id, phase }: Sandbox): string {
+function describeAbsence(sandbox: Sandbox, { wakes }: Target): string {
+  const { id, phase } = sandbox;
   if (phase === 'creating') return `sandbox '${id}' is still being created`;
-  return phase === 'paused' ? `sandbox '${id}' is paused` : `sandbox '${id}' was not found: it has expired`;
+  if (phase === 'paused') return `sandbox '${id}' is paused`;
+  // A client that waits for a resume must not take a sandbox that is on its way for one that is gone.
+  if (wakes || !isResumable(sandbox)) return `sandbox '${id}' was not found: it has expired`;
+  return `sandbox '${id}' is being ${phase === 'resuming' ? 'resumed' : 'paused'}`;
 }

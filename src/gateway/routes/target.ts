@@ -13,12 +13,19 @@ export interface Target {
   readonly port: number;
   /** Whether the host names it, rather than headers. */
   readonly isByHost: boolean;
+  /** Whether the request may resume the sandbox, if that is paused. */
+  readonly wakes: boolean;
 }
+
+/** The sandbox and the port of a target, with how they are named. */
+type Named = Omit<Target, 'wakes'>;
 
 /** Reads which sandbox and port a request names. It names them by two headers, or by the host if the gateway has a domain. */
 export class TargetReader {
   readonly idHeader: string;
   readonly portHeader: string;
+  /** With the value `never`, a request does not resume a paused sandbox. */
+  readonly wakeHeader: string;
   readonly #domain: string | null;
 
   /**
@@ -28,6 +35,7 @@ export class TargetReader {
   constructor(prefix: string, domain: string | null) {
     this.idHeader = `${prefix}-Sandbox-Id`;
     this.portHeader = `${prefix}-Sandbox-Port`;
+    this.wakeHeader = `${prefix}-Sandbox-Wake`;
     this.#domain = domain;
   }
 
@@ -41,6 +49,11 @@ export class TargetReader {
    * malformed or repeated, if the id is missing, or if they contradict each other.
    */
   read(request: IncomingMessage): Target | null {
+    const named = this.#readNamed(request);
+    return named && { ...named, wakes: this.#readWakes(request.headersDistinct) };
+  }
+
+  #readNamed(request: IncomingMessage): Named | null {
     const named = this.#domain === null ? null : readName(request, this.#domain);
     const ids = request.headersDistinct[this.idHeader.toLowerCase()];
     const ports = request.headersDistinct[this.portHeader.toLowerCase()];
@@ -60,6 +73,13 @@ export class TargetReader {
         ? `header ${this.idHeader} is missing: it names the sandbox`
         : `neither header ${this.idHeader} nor the host, <port>-<id>.${this.#domain}, names a sandbox`;
     return new EnvdError('invalid_argument', message);
+  }
+
+  #readWakes({ [this.wakeHeader.toLowerCase()]: values }: IncomingMessage['headersDistinct']): boolean {
+    if (!values) return true;
+    const value = only(values, this.wakeHeader);
+    if (value !== 'never') throw malformed(this.wakeHeader, "'never'", value);
+    return false;
   }
 
   #readId(values: readonly string[]): string {

@@ -209,7 +209,7 @@ export declare type ProcessInfo = Message<"process.ProcessInfo"> & {
   usage?: ProcessUsage | undefined;
 
   /**
-   * Extensions, with LIST_SCOPE_GUEST: the pid of the parent, the name of the user, and one letter as ps(1) shows it.
+   * Extensions, with LIST_SCOPE_GUEST: the pid of the parent, and the name of the user.
    *
    * @generated from field: optional uint32 parent = 1001;
    */
@@ -221,9 +221,16 @@ export declare type ProcessInfo = Message<"process.ProcessInfo"> & {
   user?: string | undefined;
 
   /**
+   * Extensions, with LIST_SCOPE_GUEST or usage: one letter as ps(1) shows it, and how long ago the process began.
+   *
    * @generated from field: optional string state = 1003;
    */
   state?: string | undefined;
+
+  /**
+   * @generated from field: optional uint64 age_millis = 1004;
+   */
+  ageMillis?: bigint | undefined;
 };
 
 /**

@@ -100,10 +100,15 @@ export class EnvctlTerminal {
   readonly exit: Promise<number>;
   #screen = '';
 
-  constructor(url: string, args: readonly string[], env: Readonly<Record<string, string>> = {}) {
+  constructor(
+    url: string,
+    args: readonly string[],
+    env: Readonly<Record<string, string>> = {},
+    size: { readonly cols: number; readonly rows: number } = { cols: 100, rows: 30 },
+  ) {
     const [node, program] = envctlCommand();
     this.#terminal = openTerminal(node, [program, ...args], {
-      ...{ cols: 100, rows: 30, name: 'xterm-256color' },
+      ...{ ...size, name: 'xterm-256color' },
       env: environment(url, env),
     });
     this.#terminal.onData((text) => {
@@ -122,6 +127,10 @@ export class EnvctlTerminal {
   /** Everything that was written to the terminal, with its escape sequences. */
   get screen(): string {
     return this.#screen;
+  }
+
+  get pid(): number {
+    return this.#terminal.pid;
   }
 
   type(text: string): void {

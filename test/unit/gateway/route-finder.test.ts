@@ -59,7 +59,12 @@ async function setUp(resumes?: (registry: Registry) => Resumer) {
   });
   const find = (port = 49983) =>
     finder.find({
-      ...{ target: { id: 'box', port, isByHost: false }, path: '/', via: undefined, shown: NOTHING },
+      ...{
+        target: { id: 'box', port, isByHost: false, wakes: true },
+        path: '/',
+        via: undefined,
+        shown: NOTHING,
+      },
       ...{ caller: () => ADA, closed: () => new AbortController().signal },
     });
   return { registry, find };

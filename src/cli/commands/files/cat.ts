@@ -7,6 +7,7 @@ import { PATH_ARGUMENT } from './ls.ts';
 export const catCommand = defineCommand<{ readonly raw?: boolean }>({
   name: 'cat',
   summary: 'Print files',
+  examples: ['envctl cat :notes.txt'],
   details: [
     'To a pipe or a file, the content goes byte for byte. On a terminal, control characters are shown as escapes; --raw sends them as they are.',
   ],

@@ -8,6 +8,7 @@ import { PATH_ARGUMENT, shapeOf } from './ls.ts';
 export const rmCommand = defineCommand<{ readonly recursive?: boolean; readonly force?: boolean }>({
   name: 'rm',
   summary: 'Remove files',
+  examples: ['envctl rm -r :build'],
   arguments: [{ ...PATH_ARGUMENT, isVariadic: true }],
   options: [
     { flags: '-r, --recursive', help: 'remove directories, with everything below' },
@@ -34,6 +35,7 @@ export const rmCommand = defineCommand<{ readonly recursive?: boolean; readonly 
 export const mvCommand = defineCommand<object>({
   name: 'mv',
   summary: 'Move or rename a file or directory in the sandbox',
+  examples: ['envctl mv :draft.txt :final.txt'],
   details: ['Missing directories of the new path are made.'],
   arguments: [
     { ...PATH_ARGUMENT, name: 'source' },
@@ -53,6 +55,7 @@ export const mvCommand = defineCommand<object>({
 export const mkdirCommand = defineCommand<{ readonly parents?: boolean }>({
   name: 'mkdir',
   summary: 'Make directories, with those that lead to them',
+  examples: ['envctl mkdir :a/b/c'],
   arguments: [{ ...PATH_ARGUMENT, isVariadic: true }],
   options: [{ flags: '-p, --parents', help: 'a directory that exists is no error' }],
   json: '{"made":[PATH]}',
@@ -71,6 +74,7 @@ export const mkdirCommand = defineCommand<{ readonly parents?: boolean }>({
 export const statCommand = defineCommand<object>({
   name: 'stat',
   summary: 'Show what is known of a file',
+  examples: ['envctl stat :notes.txt'],
   details: ['A link itself is shown, not what it leads to.'],
   arguments: [{ ...PATH_ARGUMENT, isVariadic: true }],
   options: [],

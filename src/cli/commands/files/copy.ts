@@ -12,6 +12,7 @@ import { RemoteTree } from '../../transfer/remote-tree.ts';
 import type { Call } from '../spec/call.ts';
 import { defineCommand } from '../spec/command.ts';
 import type { OptionSpec } from '../spec/description.ts';
+import { copyToOutput, isStandard, pipeAt, uploadPipe } from './copy-pipe.ts';
 
 const DEFAULT_PARALLEL = 8;
 /** One copy may have this many connections to one daemon. */
@@ -25,7 +26,7 @@ export const PARALLEL_OPTION: OptionSpec = {
 
 /** The help of every transfer explains paths with this text. */
 export const PLACES =
-  ':PATH is in the sandbox, CONTEXT:PATH in that of a context, and everything else on this machine.';
+  ':PATH is in the sandbox, CONTEXT:PATH in that of a context, ID:PATH in that sandbox of the gateway, and everything else on this machine.';
 
 export const RESULT_SHAPE = '{"files","directories","links","bytes","skipped","seconds"}';
 
@@ -45,7 +46,7 @@ export class Trees {
     const { context } = place;
     const known = this.#connections.get(context);
     const connecting =
-      known ?? (context === null ? this.#call.connection() : this.#call.connectionTo(context));
+      known ?? (context === null ? this.#call.connection() : this.#call.connectionByName(context));
     this.#connections.set(context, connecting);
     return new RemoteTree(await connecting, place.path || '.');
   }
@@ -60,13 +61,25 @@ export function copyOptions(call: Call, progress: Progress, parallel = DEFAULT_P
 export const cpCommand = defineCommand<{ readonly parallel?: number }>({
   name: 'cp',
   summary: 'Copy files and directories to a sandbox, from it, or between two',
+  examples: [
+    'envctl cp notes.txt :',
+    'envctl cp :results .',
+    'envctl cp - :data.json',
+    'envctl cp ID:/var/log/syslog .',
+  ],
   details: [
     PLACES,
     'A directory is copied with everything below. If the destination is a directory, the copy is made in it. Files larger than 8 MiB from a sandbox, and larger than 64 MiB to it, go on where they broke off when the same command is given again.',
+    'As a source, - is standard input, and as the destination standard output. What comes by a pipe, as from <(COMMAND), is copied to its end.',
     'Links of a sandbox are left out, and never followed. To envd, a directory goes as one archive, which keeps links, modes and times.',
   ],
   arguments: [
-    { name: 'path', help: 'what to copy, and where to as the last one', isVariadic: true, completes: 'file' },
+    {
+      name: 'path',
+      help: 'what to copy, and where to as the last one',
+      isVariadic: true,
+      completes: 'place',
+    },
   ],
   options: [
     PARALLEL_OPTION,
@@ -82,10 +95,17 @@ export const cpCommand = defineCommand<{ readonly parallel?: number }>({
     const trees = new Trees(call);
     const progress = new Progress(call.output);
     const options = copyOptions(call, progress, parallel);
+    if (isStandard(destination)) {
+      await copyToOutput(call, await Promise.all(places.map((place) => trees.at(place))));
+      return 0;
+    }
     const total: CopyResult = { files: 0, directories: 0, links: 0, bytes: 0, skipped: 0 };
     try {
       for (const source of places) {
-        const result = await copyOne(trees, source, destination, places.length > 1, options);
+        const pipe = await pipeAt(call, source);
+        const result = pipe
+          ? await uploadPipe(pipe, await trees.at(destination), destination.path, progress)
+          : await copyOne(trees, source, destination, places.length > 1, options);
         for (const name of Object.keys(total) as (keyof CopyResult)[]) total[name] += result[name];
       }
     } finally {

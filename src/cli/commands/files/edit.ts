@@ -26,6 +26,7 @@ interface Version {
 export const editCommand = defineCommand<object>({
   name: 'edit',
   summary: 'Edit a file with $VISUAL or $EDITOR',
+  examples: ['envctl edit :.bashrc'],
   details: [
     'If the file has been changed by somebody else meanwhile, it is left as it is, and your version is kept on this machine.',
   ],

@@ -14,6 +14,7 @@ import type { ArgumentSpec } from '../spec/description.ts';
 export const PATH_ARGUMENT: ArgumentSpec = {
   name: 'path',
   help: "a path in the sandbox, below the user's home if it is not absolute",
+  completes: 'path',
 };
 
 interface ListOptions {
@@ -25,6 +26,7 @@ interface ListOptions {
 export const lsCommand = defineCommand<ListOptions>({
   name: 'ls',
   summary: 'List files',
+  examples: ['envctl ls', 'envctl ls -l :/etc'],
   arguments: [{ ...PATH_ARGUMENT, isOptional: true, isVariadic: true }],
   options: [
     { flags: '-l, --long', help: 'with permissions, owner, size and time' },
@@ -53,7 +55,7 @@ export function shapeOf(entry: EntryInfo, path: string) {
     ...{ name, path, type: kindOf(entry), size: Number(size) },
     ...{ mode: mode.toString(8).padStart(4, '0'), permissions, owner, group },
     modified: modifiedTime ? timeOf(entry).toISOString() : null,
-    target: symlinkTarget ?? null,
+    target: leadsNowhere(entry) ? null : (symlinkTarget ?? null),
     metadata,
   };
 }
@@ -118,7 +120,13 @@ function named(entry: EntryInfo, name: string): Piece {
 function withTarget(entry: EntryInfo, name: string): Piece {
   const piece = named(entry, name);
   if (entry.symlinkTarget === undefined || typeof piece === 'string') return piece;
+  if (leadsNowhere(entry)) return { style: 'red', text: `${name} (a link that leads nowhere)` };
   return { ...piece, text: `${name} -> ${entry.symlinkTarget}` };
+}
+
+/** A daemon tells the path of the link itself as the target of one that leads nowhere. */
+function leadsNowhere({ symlinkTarget, path }: EntryInfo): boolean {
+  return symlinkTarget !== undefined && symlinkTarget === path;
 }
 
 function timeOf({ modifiedTime }: EntryInfo): Date {

@@ -50,6 +50,7 @@ const TYPES: Readonly<Partial<Record<FileType, string>>> = {
 export const findCommand = defineCommand<SearchOptions>({
   name: 'find',
   summary: 'Find files by their names',
+  examples: ["envctl find :src --name '*.ts'"],
   arguments: [SEARCHED],
   options: [...NAME_OPTIONS, MAX_OPTION],
   json: 'one line per entry: {"path","type":"file"|"directory"|"link"|"other","size"}',
@@ -66,6 +67,7 @@ export const findCommand = defineCommand<SearchOptions>({
 export const grepCommand = defineCommand<PatternOptions & { readonly lines?: number }>({
   name: 'grep',
   summary: 'Find lines in files',
+  examples: ["envctl grep 'TODO|FIXME' :src"],
   arguments: [PATTERN, SEARCHED],
   options: [
     ...PATTERN_OPTIONS,
@@ -100,6 +102,7 @@ interface ReplaceOptions extends Omit<PatternOptions, 'max'> {
 export const replaceCommand = defineCommand<ReplaceOptions>({
   name: 'replace',
   summary: 'Replace text in files',
+  examples: ['envctl replace --dry-run roses violets :poems'],
   details: ['All files are read first: with --expect, another number of matches changes nothing.'],
   arguments: [
     PATTERN,

@@ -35,6 +35,7 @@ interface SyncOptions {
 export const syncCommand = defineCommand<SyncOptions>({
   name: 'sync',
   summary: 'Make a directory as another one is, by transferring what differs',
+  examples: ['envctl sync --delete --gitignore . :project', 'envctl sync --watch src :src'],
   details: [
     PLACES,
     'The content of SOURCE is compared with that of DESTINATION. Files of the same size and time are the same; if only the times differ, digests decide where the daemon tells them. A file for which nothing tells is transferred. Where only the mode differs, only the mode is set.',
@@ -42,8 +43,8 @@ export const syncCommand = defineCommand<SyncOptions>({
     'What is left out is neither transferred nor removed. Patterns are those of gitignore(5). Those of a file .envctlignore in SOURCE count too.',
   ],
   arguments: [
-    { name: 'source', help: 'a directory', completes: 'directory' },
-    { name: 'destination', help: 'a directory, which is made if it is missing', completes: 'directory' },
+    { name: 'source', help: 'a directory', completes: 'place' },
+    { name: 'destination', help: 'a directory, which is made if it is missing', completes: 'place' },
   ],
   options: [
     {

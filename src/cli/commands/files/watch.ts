@@ -27,6 +27,7 @@ interface WatchOptions {
 export const watchCommand = defineCommand<WatchOptions>({
   name: 'watch',
   summary: 'Print a line for each change in a directory',
+  examples: ['envctl watch --recursive :src', "envctl watch :src --exec 'make test'"],
   details: [
     'Each line has the event (create, write, remove, rename, chmod) and the name below the directory. `rescan` means that more has changed than the daemon could keep.',
     'The command of --exec is a line of shell, which runs on this machine, one at a time; it gets ENVCTL_EVENT and ENVCTL_NAME.',

@@ -1,6 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Connection } from '../../connection/connection.ts';
 import { askState } from '../../connection/daemon-state.ts';
+import { lookAgain } from '../../connection/pauses.ts';
 import { Failure } from '../../output/failure.ts';
 import { formatBytes } from '../../output/formats.ts';
 import { defineCommand } from '../spec/command.ts';
@@ -13,6 +14,7 @@ const DEFAULT_INTERVAL_MS = 2_000;
 export const upgradeCommand = defineCommand<object>({
   name: 'upgrade',
   summary: 'Replace the daemon by the program that is at its path now, without ending anything',
+  examples: ['envctl upgrade'],
   details: ['Waits until the new one answers. Streams of other clients end, and can be resumed.'],
   arguments: [],
   options: [],
@@ -49,6 +51,7 @@ interface MetricsOptions {
 export const metricsCommand = defineCommand<MetricsOptions>({
   name: 'metrics',
   summary: 'Show the use of CPU, memory and disk',
+  examples: ['envctl metrics --watch'],
   arguments: [],
   options: [
     { flags: '-w, --watch', help: 'go on' },
@@ -63,12 +66,13 @@ export const metricsCommand = defineCommand<MetricsOptions>({
       await call.output.text(await connection.http.text({ path: '/metrics', headers: accept }));
       return 0;
     }
-    do {
-      const figures = figuresIn(await connection.http.json({ path: '/metrics' }));
+    const look = async () => figuresIn(await connection.http.json({ path: '/metrics' }));
+    for (let isFirst = true; ; isFirst = false) {
+      const figures = isFirst ? await look() : await lookAgain(connection, look, call.tellPaused);
       await call.output.result(figures, () => call.output.line(lineOf(figures)));
-      if (watch) await delay(interval);
-    } while (watch);
-    return 0;
+      if (!watch) return 0;
+      await delay(interval);
+    }
   },
 });
 

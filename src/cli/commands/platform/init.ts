@@ -17,6 +17,7 @@ interface InitOptions {
 export const initCommand = defineCommand<InitOptions>({
   name: 'init',
   summary: 'Set variables, defaults, the clock and the token, as a platform does after a boot or resume',
+  examples: ['envctl init -e LANG=C.UTF-8 --now'],
   details: [
     'The token of the call stays the token of the daemon, unless --new-token-file or --clear-token says otherwise. Variables of an earlier call are replaced if --env is given. The call thaws what a freeze froze.',
   ],

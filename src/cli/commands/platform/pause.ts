@@ -34,6 +34,7 @@ const COLLAPSE_SHAPE = '{"regions","chunks","collapsed","alreadyHuge","skipped",
 export const freezeCommand = defineCommand<FreezeOptions>({
   name: 'freeze',
   summary: 'Stop the workload, as before a pause',
+  examples: ['envctl freeze --mode hierarchy'],
   details: ['The daemon thaws it after ten minutes, if `envctl thaw` has not done so before.'],
   arguments: [],
   options: [...FREEZE_OPTIONS, { flags: '--filesystem', help: 'freeze the root file system instead' }],
@@ -51,6 +52,7 @@ export const freezeCommand = defineCommand<FreezeOptions>({
 export const thawCommand = defineCommand<{ readonly filesystem?: boolean }>({
   name: 'thaw',
   summary: 'Let the workload run again',
+  examples: ['envctl thaw'],
   arguments: [],
   options: [{ flags: '--filesystem', help: 'thaw the root file system instead' }],
   json: '{"thawed":"workload"|"filesystem"}',
@@ -65,6 +67,7 @@ export const thawCommand = defineCommand<{ readonly filesystem?: boolean }>({
 export const collapseCommand = defineCommand<object>({
   name: 'collapse',
   summary: "Collapse the daemon's memory into huge pages, as before a pause",
+  examples: ['envctl collapse'],
   arguments: [],
   options: [],
   json: COLLAPSE_SHAPE,
@@ -77,6 +80,7 @@ export const collapseCommand = defineCommand<object>({
 export const pauseTestCommand = defineCommand<FreezeOptions>({
   name: 'pause-test',
   summary: 'Freeze, collapse and thaw, and tell how long each takes',
+  examples: ['envctl pause-test'],
   details: ['Whatever fails, the workload is thawed at the end.'],
   arguments: [],
   options: FREEZE_OPTIONS,
@@ -93,8 +97,15 @@ export const pauseTestCommand = defineCommand<FreezeOptions>({
     }
     const milliseconds = { freeze: freezeMs, collapse: collapsed[0], thaw: thawed[0] };
     await call.output.result({ freeze: frozen, collapse: collapsed[1], milliseconds }, async () => {
-      for (const [name, time] of Object.entries(milliseconds))
-        await call.output.line(`${name.padEnd(8)} ${time.toFixed(1).padStart(8)} ms`);
+      const notes = {
+        freeze: isNone(frozen, ['frozen', 'preFrozen']) ? '  nothing was frozen' : '',
+        collapse: isNone(collapsed[1], ['collapsed', 'alreadyHuge']) ? '  nothing was collapsed' : '',
+        thaw: '',
+      };
+      for (const name of ['freeze', 'collapse', 'thaw'] as const)
+        await call.output.line(
+          `${name.padEnd(8)} ${milliseconds[name].toFixed(1).padStart(8)} ms${notes[name]}`,
+        );
       const { notFrozen = 0, failed = 0 } = frozen as { notFrozen?: number; failed?: number };
       if (Number(notFrozen) + Number(failed) > 0)
         call.output.warn(`${notFrozen} cgroups were not frozen in time, ${failed} could not be`);
@@ -102,6 +113,12 @@ export const pauseTestCommand = defineCommand<FreezeOptions>({
     return 0;
   },
 });
+
+/** Returns whether an answer counts none of these. */
+function isNone(answer: unknown, names: readonly string[]): boolean {
+  const counts = (answer ?? {}) as Readonly<Record<string, unknown>>;
+  return names.every((name) => !counts[name]);
+}
 
 async function freeze(
   connection: Connection,

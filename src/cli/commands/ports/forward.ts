@@ -16,6 +16,7 @@ interface ForwardOptions {
 export const forwardCommand = defineCommand<ForwardOptions>({
   name: 'forward',
   summary: "Reach ports of the sandbox' localhost from this machine",
+  examples: ['envctl forward 8080:80', 'envctl forward --stdio 22'],
   details: [
     'Listens on this machine and forwards each connection to a port of 127.0.0.1 or ::1 in the sandbox. It goes on until it is ended.',
     "With --stdio, standard input and output are the connection: ssh -o ProxyCommand='envctl forward --stdio %p' user@sandbox.",

@@ -15,13 +15,15 @@ const MAX_LINE = 64 * 1024;
 
 export const portsCommand = defineCommand<PortsOptions>({
   name: 'ports',
-  summary: "List the localhost ports that are reachable at the guest's address",
+  summary: 'List the ports that processes listen at',
+  examples: ['envctl ports', 'envctl ports --watch'],
   details: [
+    "A port of localhost is forwarded to the guest's address, if the daemon does that; others are reachable there anyway.",
     'With --watch, prints a line for each port of localhost that a process listens at, and for each that appears or disappears, with the process and its user.',
   ],
   arguments: [],
-  options: [{ flags: '-w, --watch', help: 'all ports of localhost, and what changes' }],
-  json: '{"address","ports":[{"port","target","connections"}]}; with --watch one line per change: {"type":"appear"|"disappear","port","address","user","pid","command"}',
+  options: [{ flags: '-w, --watch', help: 'all ports now, and what changes' }],
+  json: '{"address","ports":[{"port","address","user","pid","command","forwarded","connections"}]}; with --watch one line per change: {"type":"appear"|"disappear","port","address","user","pid","command"}',
   async run(call, { watch }) {
     const connection = await call.connection();
     return watch ? follow(call, connection) : list(call, connection);
@@ -29,25 +31,81 @@ export const portsCommand = defineCommand<PortsOptions>({
 });
 
 async function list(call: Call, connection: Connection): Promise<number> {
-  const { address, ports } = portsIn(await connection.http.json({ path: '/ports' }));
-  await call.output.result({ address, ports }, async () => {
-    if (address === null) return call.output.note('nothing is forwarded in this guest');
-    await call.output.table(
+  const { address, ports: forwards } = portsIn(await connection.http.json({ path: '/ports' }));
+  const listeners = await listenersOf(connection);
+  const known = new Set(listeners.map(({ port }) => port));
+  const others = forwards
+    .filter(({ port }) => !known.has(port))
+    .map(({ port, target }) => ({ ...UNKNOWN, port, address: target }));
+  const ports = [...listeners, ...others]
+    .sort((one, other) => one.port - other.port)
+    .map((listener) => {
+      const forward = forwards.find(({ port }) => port === listener.port);
+      return { ...listener, forwarded: forward !== undefined, connections: forward?.connections ?? null };
+    });
+  await call.output.result({ address, ports }, () =>
+    call.output.table(
       [
         { title: 'PORT', align: 'right' },
-        { title: 'AT' },
         { title: 'LISTENS ON' },
+        { title: 'FORWARDED AT' },
         { title: 'CONNECTIONS', align: 'right' },
+        { title: 'USER' },
+        { title: 'PROCESS' },
       ],
-      ports.map(({ port, target, connections }) => [
+      ports.map(({ port, address: own, forwarded, connections, user, pid, command }) => [
         String(port),
-        `${address}:${port}`,
-        target,
-        String(connections),
+        own,
+        forwarded ? `${address}:${port}` : '-',
+        connections === null ? '-' : String(connections),
+        user ?? '-',
+        pid === null ? '-' : `${command ?? '?'} (${pid})`,
       ]),
-    );
-  });
+      { fits: true },
+    ),
+  );
   return 0;
+}
+
+const UNKNOWN = { user: null, pid: null, command: null } as const;
+
+/** The stream tells all listeners at once, and then nothing until one changes: they are complete after this time, in milliseconds. */
+const COMPLETE_MS = 150;
+/** Where nothing listens, nothing comes. */
+const NOTHING_MS = 2000;
+
+/** Returns what listens now, or nothing where the daemon does not tell. Throws `Failure`. */
+async function listenersOf(connection: Connection) {
+  const left = new AbortController();
+  const stream = await connection.http
+    .send({ path: '/ports/stream', signal: left.signal })
+    .catch((error: unknown) => {
+      if (error instanceof Failure && ['failed', 'not_found'].includes(error.reason)) return null;
+      throw error;
+    });
+  const listeners: Omit<NonNullable<ReturnType<typeof changeIn>>, 'type'>[] = [];
+  if (stream === null) return listeners;
+  let timer: NodeJS.Timeout | undefined;
+  const wait = (milliseconds: number) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => left.abort(), milliseconds);
+  };
+  wait(NOTHING_MS);
+  try {
+    for await (const line of linesIn(stream)) {
+      wait(COMPLETE_MS);
+      const change = changeIn(line);
+      if (change?.type !== 'appear') continue;
+      const { type: _, ...listener } = change;
+      listeners.push(listener);
+    }
+  } catch (error) {
+    if (!left.signal.aborted) throw error;
+  } finally {
+    clearTimeout(timer);
+    stream.destroy();
+  }
+  return listeners;
 }
 
 /** Returns the ports in an answer, without members of an unexpected form. */

@@ -1,29 +1,36 @@
+import type { ProcessSelector } from '../../../gen/process/process_pb.js';
 import type { Connection } from '../../connection/connection.ts';
 import { usageError } from '../../output/failure.ts';
 import { Follower } from '../../process/follow.ts';
 import { ProcessInput } from '../../process/input.ts';
-import { readSelector } from '../../process/selector.ts';
+import { findProcess } from '../../process/selector.ts';
 import { exitCodeOf, parseSignal } from '../../process/signals.ts';
 import type { Call } from '../spec/call.ts';
 import { defineCommand } from '../spec/command.ts';
 import type { ArgumentSpec } from '../spec/description.ts';
 import { Interrupts } from './interrupts.ts';
-import { present } from './session.ts';
+import { present, tellState } from './session.ts';
 import { EXITS_OF_PROCESSES } from './start.ts';
 import { converse, ESCAPE_OPTION, escapeKeyOf } from './terminal.ts';
 
 const FROM_START = { stdout: 0n, stderr: 0n, pty: 0n };
 
-const PROCESS_ARGUMENT: ArgumentSpec = {
+export const PROCESS_ARGUMENT: ArgumentSpec = {
   name: 'process',
   help: 'a pid, or a tag; tag:7 is the tag 7',
+  completes: 'process',
 };
 
 /**
  * Follows a process that runs or has just ended. If `isWhole` is true, it begins with the first byte that the daemon keeps.
  */
-function followerOf(call: Call, connection: Connection, isWhole: boolean, keepaliveS?: number): Follower {
-  const process = readSelector(call.argument(0));
+export function followerOf(
+  call: Call,
+  connection: Connection,
+  process: ProcessSelector,
+  isWhole: boolean,
+  keepaliveS?: number,
+): Follower {
   const resume = isWhole ? { resumeFrom: FROM_START } : {};
   return new Follower(connection, {
     signal: call.leaving,
@@ -39,6 +46,7 @@ export const attachCommand = defineCommand<{
 }>({
   name: 'attach',
   summary: 'Attach to a running process',
+  examples: ['envctl attach 1234', 'envctl attach --new build'],
   details: [
     'Shows the output that the daemon keeps, then what comes. A process with a terminal gets what is typed; other processes get standard input unless it is a terminal. Several clients can be attached to one process.',
   ],
@@ -53,9 +61,10 @@ export const attachCommand = defineCommand<{
   async run(call, options) {
     const connection = await call.connection();
     const key = escapeKeyOf(options.escape);
-    const follower = followerOf(call, connection, options.new !== true);
+    const process = await findProcess(connection, call.argument(0));
+    const follower = followerOf(call, connection, process, options.new !== true);
     if (options.input === false) return (await present(call, follower)) ?? 0;
-    if (await hasTerminal(call, connection)) return converse(call, connection, follower, key);
+    if (await hasTerminal(call, connection, process)) return converse(call, connection, follower, key);
     using interrupts = new Interrupts(connection, (text) => call.output.note(text));
     const onStarted = (pid: number) => {
       interrupts.aimAt(pid);
@@ -74,51 +83,32 @@ export const attachCommand = defineCommand<{
  * Returns whether a process has a terminal. Sets its size to that of the local one, because only a process with a terminal
  * accepts a size.
  */
-async function hasTerminal(call: Call, { processes, unary }: Connection): Promise<boolean> {
+async function hasTerminal(
+  call: Call,
+  { processes, unary }: Connection,
+  process: ProcessSelector,
+): Promise<boolean> {
   const { columns: cols = 80, rows = 24 } = call.surroundings.stdout as { columns?: number; rows?: number };
-  const process = readSelector(call.argument(0));
   return processes.update({ process, pty: { size: { cols, rows } } }, unary).then(
     () => true,
     () => false,
   );
 }
 
-/** The kept output counts as complete after this time without output, in seconds. */
-const QUIET_S = 1;
-/** The command waits at most this time for such a pause, in milliseconds. */
-const LONGEST_MS = 15_000;
-
-export const logsCommand = defineCommand<{ readonly follow?: boolean }>({
-  name: 'logs',
-  summary: 'Show the output of a process that the daemon keeps',
-  details: [
-    'envd keeps the last MiB of each process, until 30 s after its end. A daemon that keeps nothing shows what comes from now on. Without --follow, envctl leaves when nothing more has come for a second.',
-  ],
-  arguments: [PROCESS_ARGUMENT],
-  options: [{ flags: '-f, --follow', help: 'go on until the process ends' }],
-  json: 'the events of `run`',
-  async run(call, options) {
-    const connection = await call.connection();
-    const follower = followerOf(call, connection, true, options.follow ? undefined : QUIET_S);
-    const until = performance.now() + LONGEST_MS;
-    const isEnough = ({ type }: { type: string }) =>
-      !options.follow && (type === 'idle' || performance.now() > until);
-    await present(call, follower, { isEnough });
-    return 0;
-  },
-});
-
 export const waitCommand = defineCommand<object>({
   name: 'wait',
   summary: 'Wait for the end of a process, and exit as it does',
+  examples: ['envctl wait build'],
   arguments: [PROCESS_ARGUMENT],
   options: [],
   exits: EXITS_OF_PROCESSES,
   json: '{"pid","exitCode"}',
   async run(call) {
     const connection = await call.connection();
-    const follower = followerOf(call, connection, false);
+    const process = await findProcess(connection, call.argument(0));
+    const follower = followerOf(call, connection, process, false);
     for await (const event of follower.events()) {
+      tellState(call, event);
       if (event.type !== 'end') continue;
       const exitCode = exitCodeOf(event.end);
       await call.output.result({ pid: follower.pid, exitCode }, async () => {});
@@ -131,10 +121,16 @@ export const waitCommand = defineCommand<object>({
 export const killCommand = defineCommand<{ readonly signal?: number; readonly tree?: boolean }>({
   name: 'kill',
   summary: 'Send a signal to processes',
+  examples: ['envctl kill build', 'envctl kill -s INT 1234', 'envctl kill -9 --tree build'],
   details: ['The signal reaches the whole process group. Daemons other than envd know TERM and KILL only.'],
   arguments: [{ ...PROCESS_ARGUMENT, isVariadic: true }],
   options: [
-    { flags: '-s, --signal <signal>', help: 'TERM (the default), KILL, INT, a number', parse: parseSignal },
+    {
+      flags: '-s, --signal <signal>',
+      help: 'TERM (the default), KILL, INT, a number',
+      parse: parseSignal,
+      completes: 'signal',
+    },
     { flags: '--tree', help: 'reach every descendant, too, where the daemon can do that' },
   ],
   json: '{"signaled":[PROCESS]}',
@@ -147,8 +143,8 @@ export const killCommand = defineCommand<{ readonly signal?: number; readonly tr
       throw usageError('give one signal, and the processes that get it');
     const signal = isNumbered ? parseSignal(first.slice(1)) : (named ?? 15);
     const names = isNumbered ? others : call.arguments;
-    for (const name of names) {
-      const process = readSelector(name);
+    // Nothing is signaled if one of the names is wrong.
+    for (const process of await Promise.all(names.map((name) => findProcess(connection, name)))) {
       await connection.call((options) =>
         connection.processes.sendSignal({ process, signal, scope: tree ? 1 : 0 }, options),
       );

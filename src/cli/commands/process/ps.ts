@@ -1,5 +1,6 @@
 import type { ProcessInfo } from '../../../gen/process/process_pb.js';
-import { formatBytes, formatSeconds } from '../../output/formats.ts';
+import { formatAge, formatBytes, formatSeconds } from '../../output/formats.ts';
+import { quoted } from '../../output/quoted.ts';
 import { orderAsTree } from '../../output/tree.ts';
 import { defineCommand } from '../spec/command.ts';
 import { cpuMicrosOf, listProcesses } from './listing.ts';
@@ -15,6 +16,7 @@ const DEEPEST = 16;
 export const psCommand = defineCommand<PsOptions>({
   name: 'ps',
   summary: 'List the processes that clients have started',
+  examples: ['envctl ps', 'envctl ps --all --usage'],
   arguments: [],
   options: [
     { flags: '-a, --all', help: 'every process of the guest, as a tree' },
@@ -23,10 +25,11 @@ export const psCommand = defineCommand<PsOptions>({
       help: 'CPU time, memory and tasks: of each with everything below it, or with --all of each alone',
     },
   ],
-  json: '{"processes":[{"pid","tag","cmd","args","cwd"}]}; --all adds "parent","user","state", --usage "cpuSeconds","memoryBytes","tasks"',
+  json: '{"processes":[{"pid","tag","cmd","args","cwd","state","ageSeconds"}]}; --all adds "parent","user", --usage "cpuSeconds","memoryBytes","tasks"',
   async run(call, { all = false, usage = false }) {
     const connection = await call.connection();
-    const listed = await listProcesses(connection, { all, usage });
+    // The state and the age come with the usage.
+    const listed = await listProcesses(connection, { all, usage: usage ? true : 'if told' });
     const tree = orderAsTree(listed);
     const rows = tree.map(({ process, depth }) => ({ depth, ...rowOf(process, { all, usage }) }));
     const processes = rows.map(({ depth: _, ...row }) => row).sort((one, other) => one.pid - other.pid);
@@ -35,22 +38,38 @@ export const psCommand = defineCommand<PsOptions>({
         [
           { title: 'PID', align: 'right' },
           ...(all ? [{ title: 'USER' }] : []),
+          { title: 'AGE', align: 'right' },
+          { title: 'STATE' },
           ...(usage ? USAGE : []),
           { title: 'TAG' },
           { title: 'COMMAND' },
         ],
-        rows.map(({ depth, pid, user, tag, cmd, args, ...used }) => [
+        rows.map(({ depth, pid, user, tag, cmd, args, state, ageSeconds, ...used }) => [
           String(pid),
           ...(all ? [user ?? '-'] : []),
+          ageSeconds === null ? '-' : formatAge(ageSeconds),
+          STATES[state ?? ''] ?? state ?? '-',
           ...(usage ? usageCells(used) : []),
           { style: 'cyan', text: tag ?? '-' },
           ' '.repeat(2 * Math.min(depth, DEEPEST)) + [cmd, ...args].map(quoted).join(' '),
         ]),
+        { fits: true },
       ),
     );
     return 0;
   },
 });
+
+/** The letters of ps(1). */
+const STATES: Readonly<Record<string, string>> = {
+  R: 'running',
+  S: 'sleeping',
+  D: 'waiting',
+  I: 'idle',
+  T: 'stopped',
+  t: 'traced',
+  Z: 'ended',
+};
 
 const USAGE = [
   { title: 'CPU', align: 'right' },
@@ -80,13 +99,9 @@ function rowOf(info: ProcessInfo, { all, usage }: Required<PsOptions>) {
     tasks: info.usage?.tasks ?? null,
   };
   return {
+    ...{ state, ageSeconds: info.ageMillis === undefined ? null : Number(info.ageMillis) / 1000 },
     ...{ pid, tag, cmd: config?.cmd ?? '', args: config?.args ?? [], cwd: config?.cwd ?? null },
-    ...(all ? { parent, user, state } : { user: undefined }),
+    ...(all ? { parent, user } : { user: undefined }),
     ...(usage && used),
   };
-}
-
-/** Returns a word with the quotes that a shell needs. */
-function quoted(word: string): string {
-  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }

@@ -29,11 +29,23 @@ export const runCommand = defineCommand<RunOptions>({
   name: 'run',
   alias: 'exec',
   summary: 'Run a command and stream its output',
+  examples: [
+    'envctl run ls -l /',
+    'envctl run --tty vim notes.txt',
+    "envctl run -e WORD=red sh -c 'echo $WORD | wc -c'",
+    'envctl run --gateway http://gateway:49980 ID -- make test',
+  ],
   details: [
     'The output comes byte for byte, each stream on its own. Standard input is passed on unless it is a terminal; then --tty does that. The command is not a line of shell: for one, run `sh -c LINE`.',
     'The first ^C sends SIGINT to the process and all of its group, the second one SIGKILL. If the connection is lost, envctl connects again and goes on where the output broke off.',
   ],
-  arguments: [{ name: 'command', help: 'the program and its arguments', isVariadic: true }],
+  arguments: [
+    {
+      name: 'command',
+      help: 'the program and its arguments; behind `ID --` if only a gateway is named, without a sandbox',
+      isVariadic: true,
+    },
+  ],
   options: [
     { flags: '-d, --detach', help: 'print the pid and leave; the process goes on' },
     {
@@ -46,19 +58,31 @@ export const runCommand = defineCommand<RunOptions>({
     ...START_OPTIONS,
   ],
   exits: EXITS_OF_PROCESSES,
-  json: 'one line per event: {"event":"started","pid"}, {"event":"stdout"|"stderr"|"pty","data":BASE64}, {"event":"gap","bytes"}, {"event":"lost","message"}, {"event":"resumed"}, {"event":"end","exitCode","exited","status","signal","usage"}; with --detach {"pid"}',
+  json: 'one line per event: {"event":"started","pid"}, {"event":"stdout"|"stderr"|"pty","data":BASE64}, {"event":"gap","bytes"}, {"event":"lost","message"}, {"event":"paused","message"}, {"event":"resumed"}, {"event":"end","exitCode","exited","status","signal","usage"}; with --detach {"pid"}',
   passesThrough: true,
   async run(call, options) {
+    const command = await commandOf(call);
     const connection = await call.connection();
     const { stdin } = call.surroundings;
     if (options.detach && options.tty) throw usageError('--detach and --tty exclude each other');
-    if (options.tty) return runInTerminal(call, connection, startRequest(call.arguments, options), options);
+    if (options.tty) return runInTerminal(call, connection, startRequest(command, options), options);
     const takesInput =
       options.interactive === true || (options.input !== false && !stdin.isTTY && !options.detach);
-    const request = { ...startRequest(call.arguments, options), stdin: takesInput };
+    const request = { ...startRequest(command, options), stdin: takesInput };
     return options.detach ? detach(call, connection, request) : runInPipes(call, connection, request);
   },
 });
+
+/** Returns the program with its arguments. Chooses the sandbox that is named before `--`, if nothing else names one. */
+async function commandOf(call: Call): Promise<readonly string[]> {
+  const { gateway, sandbox } = await call.settings();
+  if (gateway === undefined || sandbox !== undefined) return call.arguments;
+  const [id = '', dashes, ...command] = call.arguments;
+  if (dashes !== '--' || command.length === 0)
+    throw usageError('--gateway needs a sandbox: `envctl run ID -- COMMAND`, or --sandbox');
+  call.chooseSandbox(id);
+  return command;
+}
 
 type PipedCall = StartCall & { readonly stdin: boolean };
 
@@ -69,12 +93,12 @@ function followerOf(connection: Connection, request: PipedCall): Follower {
 /** Starts a process without a terminal, and passes its streams on. Returns the exit code. */
 export async function runInPipes(call: Call, connection: Connection, request: PipedCall): Promise<number> {
   const follower = followerOf(connection, request);
-  return explainStart(follower, () => stream(call, connection, follower, request.stdin));
+  return explainStart(follower, request, () => stream(call, connection, follower, request.stdin));
 }
 
 async function detach(call: Call, connection: Connection, request: PipedCall): Promise<number> {
   const follower = followerOf(connection, request);
-  return explainStart(follower, () => tellPid(call, follower));
+  return explainStart(follower, request, () => tellPid(call, follower));
 }
 
 async function tellPid(call: Call, follower: Follower): Promise<number> {

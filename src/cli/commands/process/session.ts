@@ -8,6 +8,8 @@ import type { Call } from '../spec/call.ts';
 export interface Presentation {
   /** Is called once, when the process runs or was found. */
   onStarted?(pid: number): void;
+  /** Is called with output before it is shown. */
+  onOutput?(data: Uint8Array): void;
   /** Is called for each event. If it returns true, the presentation ends. */
   isEnough?(event: FollowEvent): boolean;
 }
@@ -18,8 +20,8 @@ export interface Presentation {
  */
 export async function present(
   call: Call,
-  follower: Follower,
-  { onStarted, isEnough = () => false }: Presentation = {},
+  follower: Pick<Follower, 'events'>,
+  { onStarted, onOutput, isEnough = () => false }: Presentation = {},
 ): Promise<number | null> {
   let isKnown = false;
   for await (const event of follower.events()) {
@@ -27,6 +29,7 @@ export async function present(
       isKnown = true;
       onStarted?.(event.pid);
     }
+    if (event.type === 'output') onOutput?.(event.data);
     if (call.output.isJson) await printEvent(call, event);
     else await showEvent(call, event);
     if (event.type === 'end') return exitCodeOf(event.end);
@@ -35,10 +38,17 @@ export async function present(
   return null;
 }
 
-async function showEvent({ output }: Call, event: FollowEvent): Promise<void> {
-  const say = (text: string) => output.note({ style: 'dim', text: `[${text}]` });
-  if (event.type === 'output') await output.raw(event.data, event.kind === 'stderr' ? 'stderr' : 'stdout');
-  else if (event.type === 'lost') say(`${event.failure.message}; trying again`);
+async function showEvent(call: Call, event: FollowEvent): Promise<void> {
+  if (event.type === 'output')
+    await call.output.raw(event.data, event.kind === 'stderr' ? 'stderr' : 'stdout');
+  else tellState(call, event);
+}
+
+/** Tells what has become of the connection to a process. */
+export function tellState(call: Call, event: FollowEvent): void {
+  const say = (text: string) => call.output.note({ style: 'dim', text: `[${text}]` });
+  if (event.type === 'lost') say(`${event.failure.message}; trying again`);
+  else if (event.type === 'paused') call.tellPaused();
   else if (event.type === 'resumed') say('connected again, nothing was lost');
   else if (event.type === 'gap')
     say(
@@ -58,6 +68,8 @@ async function printEvent({ output }: Call, event: FollowEvent): Promise<void> {
       return output.json({ event: 'gap', bytes: event.bytes });
     case 'lost':
       return output.json({ event: 'lost', message: event.failure.message });
+    case 'paused':
+      return output.json({ event: 'paused', message: event.failure.message });
     case 'resumed':
       return output.json({ event: 'resumed' });
     case 'end':

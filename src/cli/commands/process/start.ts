@@ -1,6 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import type { Connection } from '../../connection/connection.ts';
+import { isUnknownSandbox } from '../../connection/failures.ts';
 import { Failure, usageError } from '../../output/failure.ts';
+import { quoted } from '../../output/quoted.ts';
 import type { Follower, StreamCall } from '../../process/follow.ts';
 import type { OptionSpec } from '../spec/description.ts';
 import { parseAssignment, parseWaiting } from '../spec/parsers.ts';
@@ -73,15 +75,25 @@ export function openStart(
  * Runs `work`. If the command does not exist or cannot be executed, throws a failure with the exit code of a shell (127 or
  * 126).
  */
-export async function explainStart(follower: Follower, work: () => Promise<number>): Promise<number> {
+export async function explainStart(
+  follower: Follower,
+  { process: { cmd, args } }: StartCall,
+  work: () => Promise<number>,
+): Promise<number> {
   try {
     return await work();
   } catch (error) {
-    if (follower.pid !== null || !(error instanceof Failure)) throw error;
+    if (follower.pid !== null || !(error instanceof Failure) || isUnknownSandbox(error)) throw error;
     if (error.reason === 'not_found' || /ENOENT|no such file/i.test(error.message))
-      throw new Failure('no_such_command', error.message);
+      throw new Failure('no_such_command', error.message + adviceFor(cmd, args));
     if (/EACCES|ENOEXEC|permission denied|not executable/i.test(error.message))
       throw new Failure('not_executable', error.message);
     throw error;
   }
+}
+
+/** Returns what may have been meant by one word with blanks or characters of a shell. */
+function adviceFor(cmd: string, args: readonly string[]): string {
+  if (args.length > 0 || !/[\s|&;<>$`*?(){}]/.test(cmd)) return '';
+  return `; for a line of shell, run \`envctl run sh -c ${quoted(cmd)}\``;
 }

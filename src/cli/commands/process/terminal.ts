@@ -45,7 +45,7 @@ export async function runInTerminal(
       return openStart(connection, { ...request, process, pty: { size: { cols, rows } } }, stream);
     },
   });
-  return explainStart(follower, () => converse(call, connection, follower, key));
+  return explainStart(follower, request, () => converse(call, connection, follower, key));
 }
 
 /** Connects a process with a terminal to the terminal of this program, or to its input and output if it has none. */
@@ -67,7 +67,7 @@ export async function converse(
     });
     readKeyboard(call, connection, pid, isRaw ? key : null);
   };
-  const code = await present(call, follower, { onStarted });
+  const code = await present(call, follower, { onStarted, onOutput: (data) => terminal?.follow(data) });
   if (code === null && isRaw)
     call.output.note({ style: 'dim', text: `[detached; the process goes on as ${follower.pid}]` });
   return code ?? 0;

@@ -1,7 +1,10 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { ProcessInfo } from '../../../gen/process/process_pb.js';
 import type { Connection } from '../../connection/connection.ts';
+import { lookAgain } from '../../connection/pauses.ts';
 import { formatBytes } from '../../output/formats.ts';
+import type { Piece } from '../../output/printer.ts';
+import { FullScreen } from '../../terminal/full-screen.ts';
 import { defineCommand } from '../spec/command.ts';
 import { parseWaiting } from '../spec/parsers.ts';
 import { cpuMicrosOf, listProcesses } from './listing.ts';
@@ -13,13 +16,13 @@ interface TopOptions {
 }
 
 const DEFAULT_INTERVAL_MS = 1000;
-/** The most processes that are shown. */
+/** The most processes that are shown where there is no window to fill. */
 const MOST_ROWS = 20;
-const CLEAR = '\x1b[H\x1b[2J';
 
 export const topCommand = defineCommand<TopOptions>({
   name: 'top',
   summary: 'Show what processes use of CPU and memory',
+  examples: ['envctl top', 'envctl top --watch --all'],
   details: [
     'Looks twice, and shows the share of one core between, of each process with everything below it.',
   ],
@@ -32,39 +35,53 @@ export const topCommand = defineCommand<TopOptions>({
   json: 'one line per look: {"processes":[{"pid","tag","user","cpuPercent","memoryBytes","tasks","cmd","args"}]}',
   async run(call, { all = false, watch = false, interval = DEFAULT_INTERVAL_MS }) {
     const connection = await call.connection();
+    using screen =
+      watch && call.output.isTerminal && !call.output.isJson
+        ? new FullScreen(call.surroundings.stdout)
+        : null;
     let before = await look(connection, all);
     do {
       await delay(interval);
-      const now = await look(connection, all);
-      const shown = sharesOf(before, now);
+      const now = await lookAgain(connection, () => look(connection, all), call.tellPaused);
+      const processes = sharesOf(before, now);
       before = now;
-      await call.output.result({ processes: shown }, async () => {
-        if (watch && call.output.isTerminal) await call.output.raw(Buffer.from(CLEAR));
-        await call.output.table(
-          [
-            { title: 'PID', align: 'right' },
-            { title: 'CPU %', align: 'right' },
-            { title: 'MEMORY', align: 'right' },
-            { title: 'TASKS', align: 'right' },
-            { title: 'TAG' },
-            { title: 'COMMAND' },
-          ],
-          shown
-            .slice(0, MOST_ROWS)
-            .map(({ pid, tag, cpuPercent, memoryBytes, tasks, cmd, args }) => [
-              String(pid),
-              cpuPercent.toFixed(1),
-              memoryBytes === null ? '-' : formatBytes(memoryBytes),
-              tasks === null ? '-' : String(tasks),
-              { style: 'cyan', text: tag ?? '-' },
-              [cmd, ...args].join(' '),
-            ]),
-        );
+      await call.output.result({ processes }, async () => {
+        const rows = processes.slice(0, screen ? screen.rows - 1 : MOST_ROWS).map(rowOf);
+        if (screen) screen.show(call.output.tableLines(COLUMNS, rows, { fits: true }));
+        else await call.output.table(COLUMNS, rows, { fits: true });
       });
     } while (watch);
     return 0;
   },
 });
+
+const COLUMNS = [
+  { title: 'PID', align: 'right' },
+  { title: 'CPU %', align: 'right' },
+  { title: 'MEMORY', align: 'right' },
+  { title: 'TASKS', align: 'right' },
+  { title: 'TAG' },
+  { title: 'COMMAND' },
+] as const;
+
+function rowOf({
+  pid,
+  tag,
+  cpuPercent,
+  memoryBytes,
+  tasks,
+  cmd,
+  args,
+}: ReturnType<typeof sharesOf>[number]): Piece[] {
+  return [
+    String(pid),
+    cpuPercent.toFixed(1),
+    memoryBytes === null ? '-' : formatBytes(memoryBytes),
+    tasks === null ? '-' : String(tasks),
+    { style: 'cyan', text: tag ?? '-' },
+    [cmd, ...args].join(' '),
+  ];
+}
 
 interface Look {
   /** In milliseconds. */

@@ -28,6 +28,7 @@ const LEFT = 130;
 export const conformanceCommand = defineCommand<ConformanceOptions>({
   name: 'conformance',
   summary: 'Hold a daemon to the published interface, by its calls alone',
+  examples: ['envctl conformance --url http://localhost:49983'],
   details: [
     'It works in a directory of its own in the guest, and removes it at the end, also after ^C. Cases that do more are run only with the options that name them. Extensions of envd that the daemon does not name are told as not offered.',
     'It calls the daemon itself, with --url, because a gateway answers some calls on its own. Processes and files are those of the default user.',

@@ -3,6 +3,7 @@ import { readPageFiles } from '../../console/server/page-files.ts';
 import { ConsoleServer } from '../../console/server/server.ts';
 import { usageError } from '../../output/failure.ts';
 import { defineCommand } from '../spec/command.ts';
+import { SANDBOX_ARGUMENT } from '../spec/sandbox-argument.ts';
 
 interface ConsoleOptions {
   readonly listenPort?: number;
@@ -12,17 +13,20 @@ interface ConsoleOptions {
 export const consoleCommand = defineCommand<ConsoleOptions>({
   name: 'console',
   summary: 'Serve a page with the terminals, processes, files and figures of a sandbox',
+  examples: ['envctl console', 'envctl console ID'],
   details: [
     'It listens on 127.0.0.1 and prints an address, which works once. Enter prints another one, ^C ends it. The page gets neither the token nor the key: this program adds them to the calls that it passes on.',
     'With --gateway the page lists its sandboxes, too. Behind a proxy with TLS, --origin is the origin that browsers see; the proxy must pass the header Host on.',
   ],
-  arguments: [],
+  arguments: [SANDBOX_ARGUMENT],
   options: [
     { flags: '--listen-port <number>', help: 'the port of the page; default: a free one', parse: parsePort },
     { flags: '--origin <url>', help: 'where browsers find the page, if a proxy is in front' },
   ],
   json: 'one line for each address: {"url"}',
   async run(call, { listenPort = 0, origin }) {
+    const [sandbox] = call.arguments;
+    if (sandbox !== undefined) call.chooseSandbox(sandbox);
     const connection = await call.settings();
     const server = await ConsoleServer.open(
       { page: readPageFiles(), connection, version: call.version },

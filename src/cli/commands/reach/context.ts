@@ -10,6 +10,7 @@ const NAME: ArgumentSpec = { name: 'name', help: 'the name of the context', comp
 export const addContext = defineCommand<object>({
   name: 'context add',
   summary: 'Keep a place, its token and user under a name',
+  examples: ['envctl context add dev --url http://localhost:49983 --token-file token'],
   details: [
     'The place and the secrets are those of the options of this call: --url, or --gateway with --sandbox. The file is for its owner only. The first context becomes the current one.',
   ],
@@ -37,6 +38,7 @@ export const addContext = defineCommand<object>({
 export const useContext = defineCommand<object>({
   name: 'context use',
   summary: 'Make a context the current one',
+  examples: ['envctl context use dev'],
   arguments: [NAME],
   options: [],
   json: '{"name"}',
@@ -53,6 +55,7 @@ export const useContext = defineCommand<object>({
 export const removeContext = defineCommand<object>({
   name: 'context remove',
   summary: 'Forget a context',
+  examples: ['envctl context remove dev'],
   arguments: [NAME],
   options: [],
   json: '{"name"}',
@@ -71,6 +74,7 @@ export const removeContext = defineCommand<object>({
 export const listContexts = defineCommand<object>({
   name: 'context list',
   summary: 'List the contexts',
+  examples: ['envctl context list'],
   details: ['Tokens and keys are not shown, only whether there is one.'],
   arguments: [],
   options: [],

@@ -20,6 +20,7 @@ interface Check {
 export const doctorCommand = defineCommand<object>({
   name: 'doctor',
   summary: 'Tell what is reachable, which version it is, what it can, and whose clock is off',
+  examples: ['envctl doctor'],
   arguments: [],
   options: [],
   json: '{"target","ok","checks":[{"name","status":"ok"|"warning"|"failed","text"}]}',

@@ -4,6 +4,7 @@ import { defineCommand } from '../spec/command.ts';
 export const healthCommand = defineCommand<object>({
   name: 'health',
   summary: 'Tell whether the daemon answers, and its state where it tells that',
+  examples: ['envctl health'],
   details: ['Asking whether it answers needs no token; its state does.'],
   arguments: [],
   options: [],
@@ -36,6 +37,7 @@ export const healthCommand = defineCommand<object>({
 export const versionCommand = defineCommand<object>({
   name: 'version',
   summary: 'Print the versions of envctl and of the daemon',
+  examples: ['envctl version'],
   arguments: [],
   options: [],
   json: '{"envctl","daemon":{"version","interface"}}',

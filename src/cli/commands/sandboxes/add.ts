@@ -1,8 +1,9 @@
 import { usageError } from '../../output/failure.ts';
 import { defineCommand } from '../spec/command.ts';
+import type { OptionSpec } from '../spec/description.ts';
 import { parseAssignment, parseDuration } from '../spec/parsers.ts';
 import { readSandboxLine } from './sandbox-lines.ts';
-import { ID_ARGUMENT, TIMEOUT_OPTION } from './sandboxes.ts';
+import { TIMEOUT_OPTION } from './sandboxes.ts';
 
 interface AddOptions {
   readonly timeout?: number;
@@ -13,14 +14,25 @@ interface AddOptions {
   readonly metadata?: readonly (readonly [name: string, value: string])[];
 }
 
+export const METADATA_OPTION: OptionSpec = {
+  flags: '--metadata <name=value>',
+  help: 'a text that lists show and can be searched for; may be given several times',
+  parse: parseAssignment,
+  isRepeated: true,
+};
+
 export const addSandboxCommand = defineCommand<AddOptions>({
   name: 'sandboxes add',
   summary: 'Register a sandbox at a gateway',
+  examples: ['envctl sandboxes add box 10.0.0.5 --timeout 1h --token-file token'],
   details: [
     'The gateway forwards calls to it from then on. A sandbox with the same id is replaced. It needs a key of the platform.',
     "The token of the sandbox' daemon is that of --token-file or --token, and its port that of --port. Those of a variable or a context are not used, because they belong to another sandbox.",
   ],
-  arguments: [ID_ARGUMENT, { name: 'address', help: 'the address or host name of the guest' }],
+  arguments: [
+    { name: 'id', help: 'the id of the sandbox' },
+    { name: 'address', help: 'the address or host name of the guest' },
+  ],
   options: [
     TIMEOUT_OPTION,
     {
@@ -35,12 +47,7 @@ export const addSandboxCommand = defineCommand<AddOptions>({
     },
     { flags: '--owner <name>', help: 'the client whose key lists and extends it, too' },
     { flags: '--host <name>', help: 'the machine that it is on; default: its address' },
-    {
-      flags: '--metadata <name=value>',
-      help: 'a text that lists show and can be searched for; may be given several times',
-      parse: parseAssignment,
-      isRepeated: true,
-    },
+    METADATA_OPTION,
   ],
   json: '{"id","state","phase","address","startedAt","endAt","secondsLeft","metadata"}',
   async run(call, { timeout, idleTimeout, onExpiry, owner, host, metadata }) {
@@ -61,6 +68,7 @@ export const addSandboxCommand = defineCommand<AddOptions>({
   },
 });
 
-function secondsOf(milliseconds: number | undefined): number | undefined {
+/** Returns whole seconds for milliseconds. */
+export function secondsOf(milliseconds: number | undefined): number | undefined {
   return milliseconds === undefined ? undefined : Math.ceil(milliseconds / 1000);
 }

@@ -8,7 +8,11 @@ import { listSandboxes } from './sandbox-lines.ts';
 
 /** A refresh extends the time to live by at most this time, in milliseconds. */
 const MAX_REFRESH_MS = 3_600_000;
-export const ID_ARGUMENT: ArgumentSpec = { name: 'id', help: 'the id of the sandbox' };
+export const ID_ARGUMENT: ArgumentSpec = {
+  name: 'id',
+  help: 'the id of the sandbox',
+  completes: 'sandbox',
+};
 
 export const TIMEOUT_OPTION: OptionSpec = {
   flags: '--timeout <time>',
@@ -19,6 +23,7 @@ export const TIMEOUT_OPTION: OptionSpec = {
 export const listSandboxesCommand = defineCommand<{ readonly state?: string }>({
   name: 'sandboxes list',
   summary: 'List the sandboxes of a gateway, with the time that each has left',
+  examples: ['envctl sandboxes list --state running'],
   arguments: [],
   options: [{ flags: '--state <state>', help: 'running or paused', choices: ['running', 'paused'] }],
   json: '{"sandboxes":[{"id","state","phase","address","startedAt","endAt","secondsLeft","metadata"}]}',
@@ -49,6 +54,7 @@ export const listSandboxesCommand = defineCommand<{ readonly state?: string }>({
 export const extendSandboxCommand = defineCommand<{ readonly exactly?: boolean }>({
   name: 'sandboxes extend',
   summary: 'Give a sandbox more time',
+  examples: ['envctl sandboxes extend ID 30m'],
   details: [
     'It lives for at least this time from now on; a longer time that it has is kept, except with --exactly.',
   ],
@@ -78,6 +84,7 @@ function durationOf(text: string): number {
 export const pauseSandboxCommand = defineCommand<CommandOptions>({
   name: 'sandboxes pause',
   summary: 'Pause a sandbox now',
+  examples: ['envctl sandboxes pause ID'],
   arguments: [ID_ARGUMENT],
   options: [],
   json: '{"id","state":"paused"}',
@@ -87,6 +94,7 @@ export const pauseSandboxCommand = defineCommand<CommandOptions>({
 export const resumeSandboxCommand = defineCommand<{ readonly timeout?: number }>({
   name: 'sandboxes resume',
   summary: 'Resume a paused sandbox',
+  examples: ['envctl sandboxes resume ID --timeout 1h'],
   arguments: [ID_ARGUMENT],
   options: [TIMEOUT_OPTION],
   json: '{"id","state":"running"}',
@@ -99,6 +107,7 @@ export const resumeSandboxCommand = defineCommand<{ readonly timeout?: number }>
 export const killSandboxCommand = defineCommand<CommandOptions>({
   name: 'sandboxes kill',
   summary: 'End a sandbox, with its machine',
+  examples: ['envctl sandboxes kill ID'],
   arguments: [ID_ARGUMENT],
   options: [],
   json: '{"id","state":"killed"}',
@@ -106,7 +115,7 @@ export const killSandboxCommand = defineCommand<CommandOptions>({
 });
 
 /** A hook of the platform may take this time, in milliseconds. */
-const HOOK_MS = 10 * 60_000;
+export const HOOK_MS = 10 * 60_000;
 
 async function change(
   call: Call,

@@ -21,6 +21,7 @@ const STYLES = { appear: 'green', pause: 'yellow', resume: 'green', time: 'cyan'
 export const watchSandboxesCommand = defineCommand<WatchSandboxesOptions>({
   name: 'sandboxes watch',
   summary: 'Print a line when a sandbox of a gateway appears, is paused or resumed, gets other time, or ends',
+  examples: ['envctl sandboxes watch'],
   details: [
     'A gateway has no stream of changes, so its list is read at an interval, and what comes and goes between two looks is not seen. Those that are there at the beginning appear first. The watch goes on while the gateway cannot be reached.',
   ],

@@ -3,8 +3,9 @@ import { join } from 'node:path';
 import type { ReadStream } from 'node:tty';
 import { Connection } from '../../connection/connection.ts';
 import { type ConnectionSettings, ContextFile } from '../../connection/contexts.ts';
-import { gatewayOf, keyHeader, mergeSettings, targetOf } from '../../connection/endpoint.ts';
-import { HttpClient } from '../../connection/http.ts';
+import { mergeSettings, targetOf } from '../../connection/endpoint.ts';
+import { gatewayClient, lookUp } from '../../connection/gateway-look-ups.ts';
+import type { HttpClient } from '../../connection/http.ts';
 import { Failure, usageError } from '../../output/failure.ts';
 import { Printer, type PrintStream } from '../../output/printer.ts';
 import type { CommandDescription } from './description.ts';
@@ -25,17 +26,20 @@ export class Call {
   readonly surroundings: Surroundings;
   readonly output: Printer;
   readonly contexts: ContextFile;
-  /** All commands, for commands that describe them. */
-  readonly table: readonly CommandDescription[];
+  /** Loads all commands, for commands that describe them. */
+  readonly table: () => Promise<readonly CommandDescription[]>;
   /** The version of envctl. */
   readonly version: string;
   readonly #left = new AbortController();
-  readonly #options: GlobalOptions;
+  #options: GlobalOptions;
   readonly #open: { close(): void }[] = [];
+  #sandbox: string | undefined;
+  /** Says which secrets were given, but not used. */
+  #unused: readonly string[] = [];
 
   constructor(
     surroundings: Surroundings,
-    { table, version }: { readonly table: readonly CommandDescription[]; readonly version: string },
+    { table, version }: Pick<Call, 'table' | 'version'>,
     options: GlobalOptions,
     args: readonly string[],
   ) {
@@ -56,15 +60,56 @@ export class Call {
     return value;
   }
 
+  /** Uses these options instead of those of the command line. */
+  useOptions(options: GlobalOptions): void {
+    this.#options = options;
+  }
+
   /** Returns the settings of flags, variables, and the context that is named or current. Throws `Failure`. */
   async settings(): Promise<ConnectionSettings> {
     const name = this.#options.context ?? (this.surroundings.env.ENVCTL_CONTEXT || undefined);
-    return mergeSettings([await this.flagSettings(), this.#variables(), await this.#context(name)]);
+    const [context, used] = await this.#context(name);
+    const { settings, unused } = mergeSettings([await this.flagSettings(), this.#variables(), context]);
+    this.#unused = unused.map(({ layer, name: secret, place }) => {
+      const what = secret === 'token' ? 'token' : 'key';
+      const variable = secret === 'token' ? 'ENVCTL_TOKEN' : 'ENVCTL_API_KEY';
+      return `the ${what} of ${layer === 1 ? variable : `the context '${used}'`} was not used, because it is for ${place}`;
+    });
+    return settings;
   }
+
+  /** Returns a failure with what the settings may have to do with it. */
+  explained(failure: Failure): Failure {
+    if (failure.reason !== 'refused' || this.#unused.length === 0) return failure;
+    return new Failure('refused', [failure.message, ...this.#unused].join('; '), { cause: failure });
+  }
+
+  /** Chooses a sandbox of the gateway, as `--sandbox` does. Throws a `Failure` if the option names another one. */
+  chooseSandbox(id: string): void {
+    const { sandbox = id } = this.#options;
+    if (sandbox !== id)
+      throw usageError(`'${id}' and --sandbox '${sandbox}' exclude each other: give one of them`);
+    this.#sandbox = id;
+  }
+
+  /** Tells that a command waits for a paused sandbox. */
+  readonly tellPaused = (): void => {
+    this.output.note({ style: 'dim', text: '[the sandbox is paused; waiting until it is resumed]' });
+  };
 
   /** Returns the settings of the flags alone. Throws `Failure`. */
   async flagSettings(): Promise<ConnectionSettings> {
-    const { url, gateway, sandbox, port, token, tokenFile, apiKey, user, headerPrefix } = this.#options;
+    const {
+      url,
+      gateway,
+      sandbox = this.#sandbox,
+      port,
+      token,
+      tokenFile,
+      apiKey,
+      user,
+      headerPrefix,
+    } = this.#options;
     if (token !== undefined && tokenFile !== undefined)
       throw usageError('--token and --token-file exclude each other: give one of them');
     const secret = tokenFile === undefined ? token : await readSecret(tokenFile);
@@ -76,15 +121,24 @@ export class Call {
     return this.#connect(await this.settings());
   }
 
-  /** Connects to the daemon of another context. Throws `Failure`. */
-  async connectionTo(context: string): Promise<Connection> {
-    return this.#connect(await this.#context(context));
+  /**
+   * Connects to the daemon of another context, or of a sandbox of the gateway that the settings name. A context goes first. Throws
+   * `Failure`.
+   */
+  async connectionByName(name: string): Promise<Connection> {
+    const { contexts } = await this.contexts.read();
+    const context = contexts.get(name);
+    if (context) return this.#connect(context);
+    const settings = await this.settings();
+    if (settings.gateway === undefined) throw noContext(name);
+    // The token and the port are those of the sandbox that the settings name.
+    const { token: _, port: _port, ...others } = settings;
+    return this.#connect(settings.sandbox === name ? settings : { ...others, sandbox: name });
   }
 
   /** Returns the client of the gateway that the settings name. Throws `Failure`. */
   async gateway(): Promise<HttpClient> {
-    const gateway = gatewayOf(await this.settings());
-    return this.#owned(new HttpClient(gateway.url, `the gateway ${gateway.url}`, keyHeader(gateway)));
+    return this.#owned(gatewayClient(await this.settings()));
   }
 
   /** A signal that aborts when the user leaves a running command. */
@@ -101,7 +155,9 @@ export class Call {
   }
 
   async #connect(settings: ConnectionSettings): Promise<Connection> {
-    return this.#owned(new Connection(targetOf(settings)));
+    // Settings that lead nowhere are told before the gateway is asked.
+    targetOf(settings);
+    return this.#owned(new Connection(targetOf(await lookUp(settings)), this.#options.whenPaused));
   }
 
   #owned<T extends { close(): void }>(opened: T): T {
@@ -125,15 +181,21 @@ export class Call {
     });
   }
 
-  /** Returns the settings of a context. Without a name, returns those of the current context, or none. */
-  async #context(name: string | undefined): Promise<ConnectionSettings> {
+  /** Returns the settings of a context with its name. Without a name, returns those of the current context, or none. */
+  async #context(
+    name: string | undefined,
+  ): Promise<readonly [settings: ConnectionSettings, name: string | null]> {
     const { current, contexts } = await this.contexts.read();
     const wanted = name ?? current;
-    if (wanted === null) return {};
+    if (wanted === null) return [{}, null];
     const found = contexts.get(wanted);
-    if (found) return found;
-    throw usageError(`there is no context '${wanted}': \`envctl context list\` lists them`);
+    if (found) return [found, wanted];
+    throw noContext(wanted);
   }
+}
+
+function noContext(name: string): Failure {
+  return usageError(`there is no context '${name}': \`envctl context list\` lists them`);
 }
 
 async function readSecret(path: string): Promise<string> {

@@ -8,8 +8,12 @@ export interface ArgumentSpec {
   readonly completes?: Completion;
 }
 
-/** A shell completes a value with names of this kind. */
-export type Completion = 'file' | 'context' | 'command' | 'directory';
+/** The daemon, the gateway or the file of contexts knows the names of these kinds. */
+export const DYNAMIC = ['path', 'process', 'sandbox', 'context', 'signal'] as const;
+export type DynamicCompletion = (typeof DYNAMIC)[number];
+
+/** A shell completes a value with names of this kind. A `place` is a file of this machine, or a path in a sandbox behind a colon. */
+export type Completion = 'file' | 'directory' | 'command' | 'place' | DynamicCompletion;
 
 /** Describes an option of the command line. */
 export interface OptionSpec {
@@ -31,6 +35,8 @@ export interface CommandDescription {
   readonly summary: string;
   /** Another name, by which people know such a command from other programs. */
   readonly alias?: string;
+  /** Command lines as people would type them, for the help and the manual. */
+  readonly examples: readonly string[];
   /** Further paragraphs of the manual. */
   readonly details?: readonly string[];
   readonly arguments: readonly ArgumentSpec[];

@@ -1,4 +1,5 @@
 import { parsePort } from '../../../base/program/settings.ts';
+import type { WhenPaused } from '../../connection/connection.ts';
 import type { OptionSpec } from './description.ts';
 
 /** Every command has these options. */
@@ -13,6 +14,7 @@ export interface GlobalOptions {
   readonly user?: string;
   readonly headerPrefix?: string;
   readonly context?: string;
+  readonly whenPaused?: WhenPaused;
   readonly json?: boolean;
   readonly quiet?: boolean;
 }
@@ -20,7 +22,7 @@ export interface GlobalOptions {
 export const GLOBAL_OPTIONS: readonly OptionSpec[] = [
   { flags: '--url <url>', help: 'the daemon; default: http://127.0.0.1:49983' },
   { flags: '--gateway <url>', help: 'a gateway, with --sandbox' },
-  { flags: '--sandbox <id>', help: 'the sandbox behind the gateway' },
+  { flags: '--sandbox <id>', help: 'the sandbox behind the gateway', completes: 'sandbox' },
   { flags: '--port <number>', help: "the daemon's port in that sandbox", parse: parsePort },
   {
     flags: '--token <token>',
@@ -29,8 +31,16 @@ export const GLOBAL_OPTIONS: readonly OptionSpec[] = [
   { flags: '--token-file <file>', help: 'a file with the access token', completes: 'file' },
   { flags: '--api-key <key>', help: "the gateway's key; prefer the variable ENVCTL_API_KEY" },
   { flags: '--user <name>', help: 'the user in the sandbox; default: the one of the daemon' },
-  { flags: '--header-prefix <name>', help: "prefix of the gateway's headers; default: Svc" },
+  {
+    flags: '--header-prefix <name>',
+    help: "prefix of the gateway's headers; default: what it tells, or Svc",
+  },
   { flags: '--context <name>', help: 'a context of `envctl context`', completes: 'context' },
+  {
+    flags: '--when-paused <what>',
+    help: 'if the sandbox is paused meanwhile: wait until it is resumed, end, or wake it; default: wait',
+    choices: ['wait', 'end', 'wake'],
+  },
   { flags: '--json', help: 'print JSON' },
   { flags: '-q, --quiet', help: 'print results, warnings and errors only' },
 ];

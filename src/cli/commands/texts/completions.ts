@@ -1,4 +1,4 @@
-import type { CommandDescription, Completion, OptionSpec } from '../spec/description.ts';
+import { type CommandDescription, type Completion, DYNAMIC, type OptionSpec } from '../spec/description.ts';
 import { GLOBAL_OPTIONS } from '../spec/global-options.ts';
 import { flagParts } from './flags.ts';
 
@@ -12,8 +12,6 @@ export function completionFor(shell: string, table: Table): string | null {
   if (shell === 'zsh') return forZsh(table);
   return shell === 'fish' ? forFish(table) : null;
 }
-
-const CONTEXTS = `envctl context list --json 2>/dev/null | grep -o '"name":"[^"]*"' | cut -d'"' -f4`;
 
 /** Returns the first words of all commands. */
 function firstWords(table: Table): string[] {
@@ -55,10 +53,11 @@ function forBash(table: Table): string {
         ({ completes }) => completes === wanted,
       ),
     );
+  const valuedKinds = (['file', ...DYNAMIC] as const).filter((kind) => valued(kind).length > 0);
   const patterns = (flags: readonly string[]) => [...new Set(flags)].join('|');
   return `# Completions of envctl for bash.
 _envctl() {
-  local word=\${COMP_WORDS[COMP_CWORD]} before=\${COMP_WORDS[COMP_CWORD-1]} command=\${COMP_WORDS[1]} flags='' kind='' at=2
+  local word=\${COMP_WORDS[COMP_CWORD]} whole='' line before=\${COMP_WORDS[COMP_CWORD-1]} command=\${COMP_WORDS[1]} flags='' kind='' at=2
   if [ "$COMP_CWORD" -eq 1 ]; then
     COMPREPLY=($(compgen -W '${firstWords(table).join(' ')}' -- "$word"))
     return
@@ -76,8 +75,7 @@ ${groups
 ${cases.join('\n')}
   esac
   case $before in
-    ${patterns(valued('file'))}) kind=file; flags='' ;;
-    ${patterns(valued('context'))}) kind=context; flags='' ;;
+${valuedKinds.map((kind) => `    ${patterns(valued(kind))}) kind=${kind}; flags='' ;;`).join('\n')}
   esac
   if [ "\${word#-}" != "$word" ]; then
     COMPREPLY=($(compgen -W "$flags" -- "$word"))
@@ -87,8 +85,18 @@ ${cases.join('\n')}
     file) COMPREPLY=($(compgen -f -- "$word")) ;;
     directory) COMPREPLY=($(compgen -d -- "$word")) ;;
     command) [ "$COMP_CWORD" -gt "$at" ] || COMPREPLY=($(compgen -c -- "$word")) ;;
-    context) COMPREPLY=($(compgen -W "$(${CONTEXTS})" -- "$word")) ;;
+    ${DYNAMIC.join('|')}|place) _envctl_ask "$kind" ;;
   esac
+}
+# Asks for names. Bash ends a word at each colon, and replaces only what is behind the last one.
+_envctl_ask() {
+  whole=\${COMP_LINE:0:COMP_POINT}; whole=\${whole##*[ =]}
+  [ -n "$COMP_LINE" ] || whole=$word
+  case $1:$whole in place:*:*) ;; place:*) COMPREPLY=($(compgen -f -- "$whole")); return ;; esac
+  while IFS= read -r line; do
+    COMPREPLY+=("$(printf %q "\${line#"\${whole%"\${whole##*:}"}"}")")
+  done < <(envctl complete "\${1/place/path}" "$whole" -- "\${COMP_WORDS[@]}" 2>/dev/null)
+  case \${COMPREPLY[0]} in */) compopt -o nospace 2>/dev/null ;; esac
 }
 complete -F _envctl envctl
 `;
@@ -146,28 +154,36 @@ ${describe(secondWords(table, group).map((word) => [word, table.find(({ name }) 
 ${table.map(zshCase).join('\n')}
   esac
 }
-_envctl_contexts() { compadd -- $(${CONTEXTS}) }
+_envctl_ask() {
+  local -a found=("\${(@f)$(envctl complete $1 "$PREFIX" -- $words 2>/dev/null)}")
+  compadd -S '' -- \${found:#}
+}
+_envctl_place() { if [[ $PREFIX == *:* ]]; then _envctl_ask path; else _files; fi }
 compdef _envctl envctl
 `;
 }
 
-const ZSH_ACTIONS: Readonly<Record<Completion, string>> = {
+const ZSH_ACTIONS: Readonly<Record<string, string>> = {
   file: '_files',
   directory: '_files -/',
   command: '_command_names -e',
-  context: '_envctl_contexts',
+  place: '_envctl_place',
 };
+
+function zshAction(completion: Completion): string {
+  return ZSH_ACTIONS[completion] ?? `{_envctl_ask ${completion}}`;
+}
 
 function zshCase(command: CommandDescription): string {
   const options = [...command.options, ...GLOBAL_OPTIONS].flatMap((option) => {
     const { short, long, value } = flagParts(option);
-    const action = option.completes ? ZSH_ACTIONS[option.completes] : ' ';
+    const action = option.completes ? zshAction(option.completes) : ' ';
     const rest = `[${escaped(option.help)}]${value === null ? '' : `:${escaped(value)}:${action}`}`;
     const many = option.isRepeated ? '*' : '';
     return [short, long].flatMap((flag) => (flag === null ? [] : [quoted(many + flag + rest)]));
   });
   const completion = completionOf(command);
-  const argument = completion === null ? [] : [quoted(`*:argument:${ZSH_ACTIONS[completion]}`)];
+  const argument = completion === null ? [] : [quoted(`*:argument:${zshAction(completion)}`)];
   return `    ${quoted(command.name)}) _arguments ${[...options, ...argument].join(' ')} ;;`;
 }
 
@@ -181,12 +197,20 @@ function forFish(table: Table): string {
   return `${[...head, ...table.flatMap(fishCommand), ...options].join('\n')}\n`;
 }
 
-const FISH_ACTIONS: Readonly<Record<Completion, string>> = {
+const FISH_ACTIONS: Readonly<Record<string, string>> = {
   file: '-F',
   directory: '-F',
   command: `-a ${quoted('(__fish_complete_command)')}`,
-  context: `-a ${quoted(`(${CONTEXTS})`)}`,
+  place: `-F ${fishAsk('path')}`,
 };
+
+function fishAsk(kind: string): string {
+  return `-a ${quoted(`(envctl complete ${kind} (commandline -ct) -- (commandline -opc) 2>/dev/null)`)}`;
+}
+
+function fishAction(completion: Completion): string {
+  return FISH_ACTIONS[completion] ?? fishAsk(completion);
+}
 
 function fishCommand(command: CommandDescription): string[] {
   const [first = '', second] = command.name.split(' ');
@@ -198,7 +222,7 @@ function fishCommand(command: CommandDescription): string[] {
       : [`complete -c envctl -n ${quoted(seen)} -a ${quoted(second)} -d ${quoted(command.summary)}`];
   const completion = completionOf(command);
   const argument =
-    completion === null ? [] : [`complete -c envctl -n ${quoted(condition)} ${FISH_ACTIONS[completion]}`];
+    completion === null ? [] : [`complete -c envctl -n ${quoted(condition)} ${fishAction(completion)}`];
   const options = command.options.map((option) => fishOption(option, `-n ${quoted(condition)}`));
   return [...word, ...options, ...argument];
 }
@@ -212,7 +236,7 @@ function fishOption(option: OptionSpec, condition: string): string {
     `-l ${long.slice(2)}`,
   ];
   if (value !== null) parts.push(option.completes === 'file' ? '-r -F' : '-x');
-  if (option.completes === 'context') parts.push(`-a ${quoted(`(${CONTEXTS})`)}`);
+  if (option.completes && option.completes !== 'file') parts.push(fishAction(option.completes));
   if (option.choices) parts.push(`-a ${quoted(option.choices.join(' '))}`);
   return [...parts, `-d ${quoted(option.help)}`].filter((part) => part !== '').join(' ');
 }

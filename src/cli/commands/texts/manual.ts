@@ -44,11 +44,12 @@ export function manualPage(table: readonly CommandDescription[], version: string
 }
 
 function commandPart(command: CommandDescription): string[] {
-  const { name, summary, details = [], options, exits = [], json } = command;
+  const { name, summary, examples, details = [], options, exits = [], json } = command;
   return [
     `.SS "envctl ${[name, ...command.arguments.map(argumentText)].join(' ')}"`,
     `${escaped(summary)}.`,
     ...details.flatMap((paragraph) => ['.PP', escaped(paragraph)]),
+    ...['.PP', '.nf', ...examples.map((each) => `    ${escaped(each)}`), '.fi'],
     ...command.arguments.flatMap((each) => ['.TP', `.I ${escaped(each.name)}`, escaped(each.help)]),
     ...options.flatMap(optionPart),
     ...exits.flatMap(([code, meaning]) => ['.TP', `exit code ${escaped(code)}`, escaped(meaning)]),

@@ -1,6 +1,7 @@
 import type { Agent } from 'node:http';
 import type { ConnectionSettings } from '../../connection/contexts.ts';
-import { gatewayOf, headersOf, keyHeader, targetOf } from '../../connection/endpoint.ts';
+import { gatewayOf, headersOf, keyHeader, neverWakingHeader, targetOf } from '../../connection/endpoint.ts';
+import { prefixOfHeaders, tokenOfSandbox } from '../../connection/gateway-look-ups.ts';
 import { HttpClient } from '../../connection/http.ts';
 import { Failure } from '../../output/failure.ts';
 
@@ -27,6 +28,7 @@ interface KnownToken {
 export class Targets {
   readonly #settings: ConnectionSettings;
   readonly #http: HttpClient;
+  #askedPrefix: Promise<string | undefined> | null = null;
   readonly #tokens = new Map<string, KnownToken>();
 
   /** Throws `usage` for settings that lead nowhere. */
@@ -70,7 +72,8 @@ export class Targets {
       name: endpoint.name,
       url: endpoint.url,
       agent,
-      headers: headersOf(endpoint),
+      // Only the page's own button resumes a paused sandbox.
+      headers: { ...headersOf(endpoint), ...neverWakingHeader(endpoint) },
       user: endpoint.user,
     };
   }
@@ -81,25 +84,36 @@ export class Targets {
 
   async #settingsOf(sandbox: string | null): Promise<ConnectionSettings> {
     const own = this.#settings;
-    if (sandbox === null || sandbox === own.sandbox) return own;
-    if (own.gateway === undefined) throw new Failure('usage', 'there is no gateway, and so no other sandbox');
+    const isOther = sandbox !== null && sandbox !== own.sandbox;
+    if (isOther && own.gateway === undefined)
+      throw new Failure('usage', 'there is no gateway, and so no other sandbox');
     // The token and the port that were told are those of the sandbox that was named.
-    const { token: _, port: _port, sandbox: _sandbox, ...others } = own;
-    const token = await this.#tokenOf(sandbox);
-    return { ...others, sandbox, ...(token !== undefined && { token }) };
+    const { token: _, port: _port, ...others } = own;
+    const settings = isOther ? { ...others, sandbox } : own;
+    if (settings.gateway === undefined || settings.sandbox === undefined) return settings;
+    const headerPrefix = settings.headerPrefix ?? (await this.#prefix());
+    const token = settings.token ?? (await this.#tokenOf(settings.sandbox));
+    return {
+      ...settings,
+      ...(headerPrefix !== undefined && { headerPrefix }),
+      ...(token !== undefined && { token }),
+    };
+  }
+
+  /** The prefix of the gateway's headers, which is asked for once. */
+  #prefix(): Promise<string | undefined> {
+    this.#askedPrefix ??= prefixOfHeaders(this.#http).catch((error: unknown) => {
+      this.#askedPrefix = null;
+      throw error;
+    });
+    return this.#askedPrefix;
   }
 
   /** The token by which the gateway's platform reaches a sandbox; undefined: it tells none to this key. */
   async #tokenOf(sandbox: string): Promise<string | undefined> {
     const known = this.#tokens.get(sandbox);
     if (known && known.until > performance.now()) return known.token;
-    const path = `/sandboxes/${encodeURIComponent(sandbox)}`;
-    const body = await this.#http.json({ path, silenceMs: 10_000 }).catch((error: unknown) => {
-      if (error instanceof Failure && ['refused', 'not_found'].includes(error.reason)) return null;
-      throw error;
-    });
-    const { envdAccessToken } = (body ?? {}) as { envdAccessToken?: unknown };
-    const token = typeof envdAccessToken === 'string' && envdAccessToken !== '' ? envdAccessToken : undefined;
+    const token = await tokenOfSandbox(this.#http, sandbox);
     if (this.#tokens.size >= MAX_TOKENS) this.#tokens.clear();
     this.#tokens.set(sandbox, { token, until: performance.now() + TOKEN_MS });
     return token;

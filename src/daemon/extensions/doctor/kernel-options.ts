@@ -17,7 +17,10 @@ export async function missingKernelOptions(): Promise<readonly string[]> {
     [contentOf('/proc/filesystems').includes('cgroup2'), ['CONFIG_CGROUPS']],
     [controllers.has('memory'), ['CONFIG_MEMCG']],
     [controllers.has('pids'), ['CONFIG_CGROUP_PIDS']],
-    [existsSync('/sys/kernel/mm/transparent_hugepage'), ['CONFIG_TRANSPARENT_HUGEPAGE']],
+    [
+      !existsSync('/sys/kernel/mm') || existsSync('/sys/kernel/mm/transparent_hugepage'),
+      ['CONFIG_TRANSPARENT_HUGEPAGE'],
+    ],
     [existsSync('/proc/self/pagemap'), ['CONFIG_PROC_PAGE_MONITOR']],
     [readsSockets, ['CONFIG_INET_DIAG', 'CONFIG_INET_TCP_DIAG']],
   ];

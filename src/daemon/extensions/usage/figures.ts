@@ -25,6 +25,8 @@ export interface ProcEntry {
   readonly parent: number;
   readonly uid: number;
   readonly isKernelThread: boolean;
+  /** When it began, in milliseconds since the boot. */
+  readonly startedMs: number;
   /** The figures without I/O. */
   readonly figures: UsageFigures;
 }
@@ -55,6 +57,7 @@ export async function procEntry(pid: number): Promise<ProcEntry | null> {
     parent: Number(field(4)),
     uid: Number(/^Uid:\s+\d+\s+(\d+)/m.exec(status)?.[1] ?? 0),
     isKernelThread: (Number(field(9)) & KERNEL_THREAD) !== 0,
+    startedMs: Number((BigInt(field(22)) * TICK_MICROS) / 1000n),
     figures: {
       userMicros: BigInt(field(14)) * TICK_MICROS,
       systemMicros: BigInt(field(15)) * TICK_MICROS,

@@ -1,3 +1,4 @@
+import { uptime } from 'node:os';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { create, type MessageInitShape } from '@bufbuild/protobuf';
 import {
@@ -47,11 +48,10 @@ async function* clientsList({ processes, lanes }: ListedGuest): AsyncGenerator<{
   for (let at = 0; at < all.length; at += LOOKS) {
     const infos = all.slice(at, at + LOOKS).map(async (process): Promise<Info> => {
       const { leaf } = process.state;
-      const entry =
-        leaf === null ? await files.look(() => procEntry(process.pid)).catch(nullIfRefused) : null;
+      const entry = await files.look(() => procEntry(process.pid)).catch(nullIfRefused);
       const usage =
         leaf === null ? entry && (await ownFigures(entry, files)) : await treeFigures(leaf, files);
-      return { ...infoOf(process), ...(usage && { usage }) };
+      return { ...infoOf(process), ...(usage && { usage }), ...(entry && stateOf(entry)) };
     });
     yield { processes: await Promise.all(infos) };
     await nextTurn();
@@ -74,11 +74,16 @@ async function guestList(
     return {
       ...infoOf({ config: keptOf(command, false), pid, tag: tagOf(known.get(pid)) }),
       ...(usage && { usage: await ownFigures(entry, files) }),
-      ...{ parent: entry.parent, user: users.names().userName(entry.uid), state: entry.state },
+      ...{ parent: entry.parent, user: users.names().userName(entry.uid), ...stateOf(entry) },
     };
   });
   const present = infos.filter((info) => info !== null);
   return create(ListResponseSchema, { processes: present, truncated: pids.length > MOST_LISTED });
+}
+
+/** Returns the state and the age of a process. */
+function stateOf({ state, startedMs }: ProcEntry) {
+  return { state, ageMillis: BigInt(Math.max(0, Math.round(uptime() * 1000 - startedMs))) };
 }
 
 const tagOf = (process: ManagedProcess | undefined) => process?.tag ?? null;

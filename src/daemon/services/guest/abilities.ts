@@ -142,7 +142,7 @@ function recordsObstacle(directory: string): string | null {
 function collapseObstacle(): string | null {
   if (!kernelIsSince(...COLLAPSE_SINCE)) return `Linux ${release()} has no MADV_COLLAPSE: use 6.1 or later`;
   if (!existsSync(HUGE_PAGES))
-    return 'the kernel has no transparent huge pages: use one with CONFIG_TRANSPARENT_HUGEPAGE';
+    return `a container hides ${HUGE_PAGES}, or the kernel has no CONFIG_TRANSPARENT_HUGEPAGE: use one that has`;
   if (!existsSync(PAGE_MAP)) return `the kernel has no ${PAGE_MAP}: use one with CONFIG_PROC_PAGE_MONITOR`;
   return readFileSync(HUGE_PAGES, 'utf8').includes('[never]')
     ? `transparent huge pages are off: write madvise to ${HUGE_PAGES}`
