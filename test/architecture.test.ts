@@ -313,7 +313,7 @@ describe('undocumented API', () => {
 describe('budget', () => {
   /** The most lines of each part. A change that needs more raises the number in the same commit, whose message says why. */
   const LINES: Readonly<Record<string, number>> = {
-    'the core, src/daemon without extensions': 26_327,
+    'the core, src/daemon without extensions': 26_330,
     'src/daemon/extensions': 5918,
     'src/daemon/services/collector': 405,
     'src/daemon/services/files': 2642,
@@ -323,7 +323,7 @@ describe('budget', () => {
     'src/daemon/services/pause': 986,
     'src/daemon/services/ports': 458,
     'src/daemon/services/process': 3140,
-    'src/daemon/services/watch': 2968,
+    'src/daemon/services/watch': 2963,
     'native/src': 4376,
   };
   /** The files at the top of each program. */
