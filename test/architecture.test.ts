@@ -313,18 +313,18 @@ describe('undocumented API', () => {
 describe('budget', () => {
   /** The most lines of each part. A change that needs more raises the number in the same commit, whose message says why. */
   const LINES: Readonly<Record<string, number>> = {
-    'the core, src/daemon without extensions': 26_121,
-    'src/daemon/extensions': 5897,
+    'the core, src/daemon without extensions': 25_930,
+    'src/daemon/extensions': 5908,
     'src/daemon/services/collector': 364,
     'src/daemon/services/files': 2607,
-    'src/daemon/services/guest': 418,
-    'src/daemon/services/handover': 644,
-    'src/daemon/services/init': 1558,
-    'src/daemon/services/pause': 986,
+    'src/daemon/services/guest': 424,
+    'src/daemon/services/handover': 647,
+    'src/daemon/services/init': 1571,
+    'src/daemon/services/pause': 993,
     'src/daemon/services/ports': 458,
-    'src/daemon/services/process': 3148,
+    'src/daemon/services/process': 3109,
     'src/daemon/services/records': 315,
-    'src/daemon/services/watch': 3133,
+    'src/daemon/services/watch': 2963,
     'native/src': 4394,
   };
   /** The files at the top of each program. */

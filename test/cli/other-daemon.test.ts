@@ -29,9 +29,7 @@ describe('a daemon without extensions', () => {
   test('lists processes and signals them', async () => {
     const { url, signals } = await stub();
     expect(JSON.parse((await envctl(url, ['ps', '--json'])).stdout)).toEqual({
-      processes: [
-        { pid: 7, tag: 'tag', cmd: 'sh', args: ['-c'], cwd: null, state: null, ageSeconds: null },
-      ],
+      processes: [{ pid: 7, tag: 'tag', cmd: 'sh', args: ['-c'], cwd: null, state: null, ageSeconds: null }],
     });
     expect((await envctl(url, ['kill', '-s', 'KILL', '7'])).code).toBe(0);
     expect(await envctl(url, ['kill', '-s', 'HUP', '7'])).toMatchObject({ code: 125 });

@@ -23,6 +23,9 @@ export const IN_EXCL_UNLINK = 0x0400_0000;
 export const IN_MASK_ADD = 0x2000_0000;
 export const IN_ISDIR = 0x4000_0000;
 
+/** Adding a watch with this mask to a directory does not change the watch that is there. */
+const IDENTIFY = IN_MASK_ADD | IN_MOVE_SELF | IN_ONLYDIR | IN_DONT_FOLLOW;
+
 /** `struct inotify_event`. */
 export interface InotifyEvent {
   /** The watch descriptor, or -1 for IN_Q_OVERFLOW and for a change of the mounts. */
@@ -88,6 +91,11 @@ export class Inotify implements Disposable {
     } catch (error) {
       throw watchError(error, ` for '${displayPath(shown)}'`);
     }
+  }
+
+  /** Returns the descriptor of the watch of a directory, which is added if there is none. Throws as `add` does. */
+  identify(path: BytePath): number {
+    return this.add(path, IDENTIFY);
   }
 
   /** Removes a watch. Does nothing when the kernel has removed it already. */

@@ -4,8 +4,6 @@ import {
   decodeEvents,
   IN_DONT_FOLLOW,
   IN_IGNORED,
-  IN_MASK_ADD,
-  IN_MOVE_SELF,
   IN_ONLYDIR,
   IN_Q_OVERFLOW,
   IN_UNMOUNT,
@@ -32,9 +30,6 @@ const CALLS_BETWEEN_CLOCK_READS = 64;
 const RETRY_MS = 10;
 /** The most callbacks of `settled` that share a mark. */
 const SETTLED_AT_ONCE = 1000;
-
-/** Adding a watch with this mask to a directory does not change the watch that is there. */
-const IDENTIFY = IN_MASK_ADD | IN_MOVE_SELF | IN_ONLYDIR | IN_DONT_FOLLOW;
 
 /** Owns the daemon's only inotify instance. All subscribers of a directory share one kernel watch. */
 export class KernelWatches implements Disposable {
@@ -111,7 +106,7 @@ export class KernelWatches implements Disposable {
   isWatch(descriptor: number, path: BytePath): boolean {
     try {
       const inotify = this.#open();
-      const found = inotify.add(path, IDENTIFY);
+      const found = inotify.identify(path);
       // The call above has added a watch that nobody needs.
       if (!this.#subscribers.has(found)) inotify.remove(found);
       return found === descriptor;
