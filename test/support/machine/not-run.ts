@@ -8,12 +8,25 @@ declare module 'vitest' {
   }
 }
 
-/** Prints at the end of a run which tests this machine could not run, by reason, and which passed only when tried again. */
+/**
+ * Prints at the end of a run which tests this machine could not run, by reason, which passed only when tried again, and
+ * how many files were left to `--long`.
+ */
 export class NotRunReporter implements Reporter {
+  readonly #leftOut: readonly string[];
+
+  /** @param leftOut the files that take long, if this run leaves them out */
+  constructor(leftOut: readonly string[] = []) {
+    this.#leftOut = leftOut;
+  }
+
   onTestRunEnd(modules: readonly TestModule[]): void {
     this.#tellNotRun(modules);
     const flaky = modules.flatMap(flakyOf);
     if (flaky.length > 0) process.stdout.write(`\n FLAKY: passed when tried again\n${flaky.join('\n')}\n\n`);
+    const { length } = this.#leftOut;
+    if (length > 0)
+      process.stdout.write(` NOT RUN here: ${length} files that take long; npm test -- --long runs them\n`);
   }
 
   #tellNotRun(modules: readonly TestModule[]): void {
