@@ -1,3 +1,4 @@
+import { globSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vitest/config';
@@ -38,11 +39,13 @@ const LONG = [
 const long = process.env.ENVD_TEST_LONG;
 const isNamed = process.argv.some((argument) => argument.includes('.test.ts'));
 
+const exclude = long || isNamed ? [] : LONG;
+
 export default defineConfig({
   test: {
     root: '.',
     include: long === 'only' ? LONG : ['test/**/*.test.ts'],
-    exclude: long || isNamed ? [] : LONG,
+    exclude,
     // Because of native addons and signals each file runs in a process of its own, as the daemon does.
     pool: 'forks',
     // As the daemon is started: a collapse collects garbage.
@@ -54,6 +57,6 @@ export default defineConfig({
     testTimeout: 120_000,
     hookTimeout: 120_000,
     setupFiles: ['test/support/machine/root.ts'],
-    reporters: ['default', new NotRunReporter()],
+    reporters: ['default', new NotRunReporter(globSync(exclude))],
   },
 });
