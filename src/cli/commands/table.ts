@@ -21,6 +21,7 @@ import { consoleCommand } from './reach/console.ts';
 import { addContext, listContexts, removeContext, useContext } from './reach/context.ts';
 import { doctorCommand } from './reach/doctor.ts';
 import { healthCommand, versionCommand } from './reach/health.ts';
+import { mcpCommand } from './reach/mcp.ts';
 import { completionCommand, manCommand } from './reach/texts.ts';
 import { addSandboxCommand } from './sandboxes/add.ts';
 import {
@@ -40,6 +41,7 @@ export const COMMANDS: readonly CommandSpec[] = [
   ...[editCommand, watchCommand, findCommand, grepCommand, replaceCommand],
   ...[portsCommand, forwardCommand],
   ...[healthCommand, doctorCommand, versionCommand, metricsCommand, conformanceCommand, consoleCommand],
+  mcpCommand,
   ...[initCommand, freezeCommand, thawCommand, collapseCommand, pauseTestCommand, upgradeCommand],
   ...[
     listSandboxesCommand,
