@@ -33,7 +33,7 @@ const LAYERS: Readonly<Record<string, readonly (readonly string[])[]>> = {
     ['connection'],
     ['terminal'],
     ['process', 'transfer'],
-    ['console', 'conformance'],
+    ['console', 'conformance', 'mcp'],
     ['commands'],
     ['main'],
   ],
@@ -66,6 +66,8 @@ const OWNERS: Record<string, RegExp> = {
   'range-parser': /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
   fresh: /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
   ws: /^(daemon\/http\/websocket\/(connection|handshake)|cli\/(connection|conformance\/cases)\/.+)\.ts$/,
+  '@modelcontextprotocol/server': /^cli\/mcp\/.+\.ts$/,
+  zod: /^cli\/mcp\/.+\.ts$/,
   preact: /^cli\/console\/page\/.+\.tsx?$/,
   uplot: /^cli\/console\/page\/views\/plot-canvas\.ts$/,
   ...Object.fromEntries(
@@ -165,7 +167,7 @@ describe('layers', () => {
 
   test('only rpc, extensions and the command line import the generated messages', () => {
     const known =
-      /^(daemon\/(http\/(connect|rpc)|extensions)|cli\/(connection|process|transfer|conformance|commands))\//;
+      /^(daemon\/(http\/(connect|rpc)|extensions)|cli\/(connection|process|transfer|conformance|mcp|commands))\//;
     expect(edges.filter(({ from, to }) => programOf(to) === 'gen' && !known.test(from))).toEqual([]);
   });
 

@@ -75,6 +75,8 @@ const NOT_RUN: Readonly<Record<string, string>> = {
     'needs a hook that pauses machines; test/gateway/hosts.test.ts drains',
   'docs/gateway.md: curl -sS "$GATEWAY/sandboxes/shop/previews" -H \'X-API-Key: KEY\' --json \'{"port":3000,"path":"/cart?id=7","expiresIn":600}\'':
     'it needs a domain; test/gateway/previews.test.ts makes such links and opens them',
+  'docs/mcp.md':
+    'it needs programs of agents; test/cli/mcp.test.ts and mcp-http.test.ts start the same command',
   'docs/platform.md':
     'it runs until it is ended; test/platform/containers.test.ts starts the same, with the published client',
   'docs/operating.md: cd "$(mktemp -d)"': 'it needs Java, and changes the certificates of the machine',

@@ -110,6 +110,8 @@ test('it has a version, a manual, completions, licences, and its own Node', () =
     'commander',
     '@connectrpc/connect-node',
     '@bufbuild/protobuf',
+    '@modelcontextprotocol/server',
+    'zod',
     'preact',
     '@xterm/xterm',
     'uplot',

@@ -36,6 +36,7 @@ const ENTRIES: readonly Entry[] = [
   [['metrics'], async () => (await import('./platform/guest.ts')).metricsCommand],
   [['conformance'], async () => (await import('./reach/conformance.ts')).conformanceCommand],
   [['console'], async () => (await import('./reach/console.ts')).consoleCommand],
+  [['mcp'], async () => (await import('./reach/mcp.ts')).mcpCommand],
   [['init'], async () => (await import('./platform/init.ts')).initCommand],
   [['freeze'], async () => (await import('./platform/pause.ts')).freezeCommand],
   [['thaw'], async () => (await import('./platform/pause.ts')).thawCommand],
