@@ -3,7 +3,7 @@ import { closeSync, constants, fstatSync, openSync, readFileSync, unwatchFile, w
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Logger } from 'pino';
 import { EnvdError, messageOf } from '../../base/errors.ts';
-import { type Quota, readQuota } from './quotas.ts';
+import { type OwnerQuota, readQuota } from './quotas.ts';
 
 /** The owner of the key that a request carries. */
 export type Caller = { readonly kind: 'platform' } | { readonly kind: 'client'; readonly name: string };
@@ -12,7 +12,7 @@ const PLATFORM: Caller = { kind: 'platform' };
 const CLIENT_NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
 /** A quota of this name is for all clients that have none of their own. */
 const EVERYBODY = '*';
-const NO_QUOTA: Quota = {};
+const NO_QUOTA: OwnerQuota = {};
 /** The file is checked for changes at this interval, in ms. */
 const POLL_MS = 1000;
 
@@ -26,7 +26,7 @@ export interface KeySources {
 interface Known {
   /** The keys of this map are digests, so that the time of a look-up reveals nothing about the keys of callers. */
   readonly callers: ReadonlyMap<string, Caller>;
-  readonly quotas: ReadonlyMap<string, Quota>;
+  readonly quotas: ReadonlyMap<string, OwnerQuota>;
 }
 
 /**
@@ -58,7 +58,7 @@ export class Keys implements Disposable {
   }
 
   /** Returns what an owner may have. The platform (null) has no limit. */
-  quotaOf(owner: string | null): Quota {
+  quotaOf(owner: string | null): OwnerQuota {
     if (owner === null) return NO_QUOTA;
     const { quotas } = this.#known;
     return quotas.get(owner) ?? quotas.get(EVERYBODY) ?? NO_QUOTA;
@@ -119,7 +119,7 @@ function readText(path: string): string {
  * `#`. Throws `invalid_argument`.
  */
 function parseFile(path: string, text: string) {
-  const known = { callers: new Map<string, Caller>(), quotas: new Map<string, Quota>() };
+  const known = { callers: new Map<string, Caller>(), quotas: new Map<string, OwnerQuota>() };
   for (const [index, line] of text.split('\n').entries()) {
     const [kind = '', ...words] = line.trim().split(/\s+/);
     if (kind === '' || kind.startsWith('#')) continue;
@@ -133,7 +133,7 @@ function parseFile(path: string, text: string) {
 
 /** Returns what is wrong with a line, or null. The text does not quote the line, because it may hold a key. */
 function addLine(
-  { callers, quotas }: { callers: Map<string, Caller>; quotas: Map<string, Quota> },
+  { callers, quotas }: { callers: Map<string, Caller>; quotas: Map<string, OwnerQuota> },
   kind: string,
   words: readonly string[],
 ): string | null {
@@ -166,7 +166,7 @@ function parseKey(kind: string | undefined, words: readonly string[]): [string, 
   return [digest(second), { kind: 'client', name: first }];
 }
 
-function parseQuota([name = '', ...words]: readonly string[]): [string, Quota] | null {
+function parseQuota([name = '', ...words]: readonly string[]): [string, OwnerQuota] | null {
   const quota = name === EVERYBODY || CLIENT_NAME.test(name) ? readQuota(words) : null;
   return quota && [name, quota];
 }

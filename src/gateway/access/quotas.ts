@@ -1,5 +1,5 @@
 /** What an owner may have. A member that is absent has no limit. */
-export interface Quota {
+export interface OwnerQuota {
   /** Sandboxes at a time, paused ones included. */
   readonly sandboxes?: number;
   /** Creations a minute. */
@@ -17,7 +17,7 @@ const NAMES: readonly string[] = ['sandboxes', 'creates', 'timeout', 'cpu', 'mem
 const SANDBOX_RETRY_S = 5;
 
 /** Reads words such as `sandboxes=20`. Returns null if one is malformed or repeated. */
-export function readQuota(words: readonly string[]): Quota | null {
+export function readQuota(words: readonly string[]): OwnerQuota | null {
   const pairs = words.map((word) => /^([a-z]+)=(\d{1,9})$/.exec(word));
   const names = pairs.map((pair) => pair?.[1] ?? '');
   if (words.length === 0 || new Set(names).size < names.length) return null;

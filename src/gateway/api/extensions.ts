@@ -1,7 +1,7 @@
 import type { Logger } from 'pino';
 import { EnvdError, HttpError, messageOf } from '../../base/errors.ts';
 import type { Caller } from '../access/keys.ts';
-import type { Quota } from '../access/quotas.ts';
+import type { OwnerQuota } from '../access/quotas.ts';
 import { hookRefusal } from '../expiry/machine-answer.ts';
 import type { HookQuestion } from '../hooks/ask.ts';
 import type { Sandbox } from '../leases/sandbox.ts';
@@ -15,7 +15,7 @@ const WAIT_MS = 30_000;
 export interface ExtensionParts {
   /** Asks the hook for extensions. It is null if there is none. */
   readonly ask: ((question: HookQuestion) => Promise<string>) | null;
-  readonly quotaOf: (owner: string | null) => Quota;
+  readonly quotaOf: (owner: string | null) => OwnerQuota;
   readonly logger: Logger;
 }
 

@@ -1,6 +1,6 @@
 import { EnvdError } from '../../base/errors.ts';
 import type { Caller } from '../access/keys.ts';
-import type { Quota } from '../access/quotas.ts';
+import type { OwnerQuota } from '../access/quotas.ts';
 import { hostOf, type Sandbox } from '../leases/sandbox.ts';
 
 /** The metadata of a sandbox may have this size, in bytes of JSON. */
@@ -20,7 +20,7 @@ export function assertMetadataFits(wanted: Pick<Sandbox, 'metadata'>): void {
 }
 
 /** Throws `invalid_argument` if a client asks the create hook for a larger machine than its quota has. */
-export function assertSizeFits(asked: Readonly<Record<string, unknown>>, { cpu, memory }: Quota): void {
+export function assertSizeFits(asked: Readonly<Record<string, unknown>>, { cpu, memory }: OwnerQuota): void {
   const sizes = [
     ['cpuCount', cpu, 'cpu'],
     ['memoryMB', memory, 'memory'],

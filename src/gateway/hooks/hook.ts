@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { EnvdError, messageOf } from '../../base/errors.ts';
-import type { Quota } from '../access/quotas.ts';
+import type { OwnerQuota } from '../access/quotas.ts';
 import { expiryId, type Outcome, outcomeOf, type Sandbox } from '../leases/sandbox.ts';
 import type { Signer } from './signer.ts';
 
@@ -56,7 +56,7 @@ export interface WantedOfHook {
   /** The body of the client without its variables, which are secrets. */
   readonly asked: object;
   /** The owner may have this, and the machine may be as large as this. */
-  readonly quota: Quota;
+  readonly quota: OwnerQuota;
 }
 
 /** Returns the request to a hook that makes a machine, on none of the hosts that are `drained`. */

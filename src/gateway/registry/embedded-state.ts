@@ -1,5 +1,5 @@
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
-import { type Quota, QuotaReached, takeCreate } from '../access/quotas.ts';
+import { type OwnerQuota, QuotaReached, takeCreate } from '../access/quotas.ts';
 import type { SandboxEvent } from '../leases/events.ts';
 import type { Sandbox } from '../leases/sandbox.ts';
 import { commonUsageKeyOf, MOST_USAGES, readUsage, type Usage, usageKeyOf } from '../leases/usage.ts';
@@ -54,7 +54,7 @@ export class EmbeddedState implements SharedState {
   }
 
   /** Counts a creation. Throws `QuotaReached`. */
-  admit(owner: string, { sandboxes, creates }: Quota, now: number): void {
+  admit(owner: string, { sandboxes, creates }: OwnerQuota, now: number): void {
     if (sandboxes !== undefined && this.#countOf(owner) >= sandboxes)
       throw QuotaReached.sandboxes(owner, sandboxes);
     if (creates === undefined) return;

@@ -1,6 +1,6 @@
 import { untilAborted } from '../../base/abort.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
-import type { Quota } from '../access/quotas.ts';
+import type { OwnerQuota } from '../access/quotas.ts';
 import { eventsOf } from '../leases/events.ts';
 import type { Phase, Sandbox } from '../leases/sandbox.ts';
 import { date } from '../leases/transitions.ts';
@@ -151,7 +151,7 @@ export class Registry {
   async put(
     id: string,
     make: (before: Sandbox | null, now: number) => Sandbox,
-    quota?: Quota,
+    quota?: OwnerQuota,
   ): Promise<Sandbox> {
     for (;;) {
       const { stored, now } = await this.#store.read(id);

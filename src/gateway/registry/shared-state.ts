@@ -1,4 +1,4 @@
-import type { Quota } from '../access/quotas.ts';
+import type { OwnerQuota } from '../access/quotas.ts';
 import type { SandboxEvent } from '../leases/events.ts';
 import type { Usage } from '../leases/usage.ts';
 
@@ -17,7 +17,7 @@ export interface StoredEvent extends SandboxEvent {
 export interface WriteOptions {
   readonly events?: readonly SandboxEvent[];
   /** The new record is a creation, which counts for this quota of its owner. */
-  readonly quota?: Quota;
+  readonly quota?: OwnerQuota;
 }
 
 /** What a registry keeps beside its records, for all gateways together. Operations throw `unavailable` as those of the registry do. */
