@@ -20,6 +20,8 @@ import { until } from '../support/until.ts';
 const SECONDS = Number(process.env.ENVD_GATEWAY_KILLS ?? 0);
 const SANDBOXES = Number(process.env.ENVD_GATEWAY_SANDBOXES ?? 200);
 const OWNERS = Number(process.env.ENVD_GATEWAY_OWNERS ?? 10);
+/** An owner may have so many sandboxes: some more than the platform registers for him. */
+const QUOTA = Math.ceil(SANDBOXES / OWNERS) + 10;
 /** Between the recovery of what was killed and the next kill, in ms. */
 const PAUSE_MS = 1500;
 /** The gateways compare at this interval, and remove a machine without a record after it, in seconds. */
@@ -95,7 +97,7 @@ class Fleet {
   readonly brief = new Set<string>();
   /** Answers that no state of the system makes right. */
   readonly wrong: string[] = [];
-  readonly counts = { right: 0, refused: 0, created: 0, deleted: 0, foreign: 0 };
+  readonly counts = { right: 0, refused: 0, created: 0, deleted: 0, foreign: 0, beyond: 0 };
 
   constructor(host: Host, flags: readonly string[]) {
     this.#host = host;
@@ -165,6 +167,7 @@ class Fleet {
     const isBrief = Math.random() < 0.3;
     const timeout = isBrief ? 5 : 36_000;
     const answer = await this.call('POST /v2/sandboxes', { templateID: 'base', timeout }, owner);
+    if (answer?.status === 429) this.counts.beyond++;
     if (answer?.status !== 201) return;
     const id = String(answer.body.sandboxID);
     this.counts.created++;
@@ -178,12 +181,16 @@ class Fleet {
     await this.call(`DELETE /sandboxes/${id}`, undefined, owner);
   }
 
-  /** The ids of all records. */
-  async records(): Promise<ReadonlySet<string>> {
+  /** The ids of all records, or of those of an owner. */
+  async records(owner?: number): Promise<ReadonlySet<string>> {
     const ids = new Set<string>();
     for (let token = ''; ; ) {
       const path = `/sandboxes?limit=1000${token && `&nextToken=${token}`}`;
-      const page = await this.gateways[0]?.call(`GET ${path}`);
+      const page = await this.gateways[0]?.call(
+        `GET ${path}`,
+        undefined,
+        owner === undefined ? {} : { 'x-api-key': keyOf(owner) },
+      );
       if (page?.status !== 200) throw new Error(`list: ${page?.status} ${page?.text}`);
       for (const { sandboxID } of page.body as readonly { readonly sandboxID: string }[]) ids.add(sandboxID);
       token = page.headers.get('x-next-token') ?? '';
@@ -209,7 +216,7 @@ test('many sandboxes of many owners: nothing is leaked, and nothing removed that
   const keys = join(scratch(), 'keys');
   const owners = Array.from({ length: OWNERS }, (_, owner) => owner);
   const lines = owners.map((owner) => `client ${nameOf(owner)} ${keyOf(owner)}\n`);
-  writeFileSync(keys, `platform another-key\n${lines.join('')}`);
+  writeFileSync(keys, `platform another-key\n${lines.join('')}quota * sandboxes=${QUOTA}\n`);
   const compared = [`--list-interval=${COMPARED_S}`, '--reconcile=remove', `--reconcile-grace=${COMPARED_S}`];
   const fleet = new Fleet(host, [`--redis=${redis.url}`, `--key-file=${keys}`, ...host.flags, ...compared]);
   for (const index of [0, 1]) await fleet.start(index, await freePort());
@@ -270,6 +277,7 @@ test('many sandboxes of many owners: nothing is leaked, and nothing removed that
     `${SANDBOXES} sandboxes of ${OWNERS} owners, ${kills} kills: ${JSON.stringify(fleet.counts)}, ${host.created} machines made, ${host.removed.size} removed, ${orphans.length} orphans, ${fleet.brief.size} brief, ${fleet.used.size} used at the end; settled after ${settled} s\n`,
   );
   expect(fleet.wrong).toEqual([]);
+  for (const owner of owners) expect((await fleet.records(owner)).size).toBeLessThanOrEqual(QUOTA);
   expect(without(fleet.used, records)).toEqual([]);
   expect([...fleet.used].filter((id) => host.removed.has(id))).toEqual([]);
   expect(orphans.filter((id) => !host.removed.has(id))).toEqual([]);
