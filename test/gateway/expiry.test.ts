@@ -62,8 +62,11 @@ describe('a hook that succeeds', () => {
   });
 
   test('a paused sandbox has no time to live until it is registered again', async () => {
-    for (const operation of ['timeout', 'refreshes']) {
-      const answer = await gateway.call(`POST /sandboxes/one/${operation}`, { timeout: 10, duration: 10 });
+    for (const [operation, body] of [
+      ['timeout', { timeout: 10 }],
+      ['refreshes', { duration: 10 }],
+    ] as const) {
+      const answer = await gateway.call(`POST /sandboxes/one/${operation}`, body);
       expect(answer.body).toEqual({ code: 404, message: "sandbox 'one' is paused: resume it first" });
     }
     await fetch(`${daemon.url}/unfreeze`, { method: 'POST' });
