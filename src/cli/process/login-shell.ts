@@ -6,7 +6,7 @@ const FALLBACK = '/bin/sh';
 const SCRIPT = `entry=$(getent passwd "$(id -u)" || grep "^$(id -un):" /etc/passwd)
 shell=\${entry##*:}
 case $shell in */nologin | */false) shell= ;; esac
-[ -x "$shell" ] || shell=$(command -v bash) || shell=${FALLBACK}
+{ [ -f "$shell" ] && [ -x "$shell" ]; } || shell=$(command -v bash) || shell=${FALLBACK}
 echo "$shell"`;
 
 /** Returns the shell of the user in the sandbox. Throws `Failure`. */

@@ -206,7 +206,9 @@ function shapeErrors(app: FastifyInstance, { targets }: PlatformParts): void {
     if (code >= 500 && code !== 501) request.log.error({ err: error }, 'an operation of the platform failed');
     return sendError(reply, error);
   });
-  app.setNotFoundHandler(({ method, url }) => {
+  // Before the body is read, which may be no JSON.
+  app.addHook('onRequest', async ({ is404, method, url }) => {
+    if (!is404) return;
     const path = url.split('?', 1)[0] ?? '';
     // A request with any other path is probably for a sandbox, but it names none.
     throw PLATFORM_PATHS.test(path) ? missingOperation(method, path) : targets.missing();

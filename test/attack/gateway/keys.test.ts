@@ -52,7 +52,9 @@ const NAMING = [
 
 test('a client gets the tokens of its own sandboxes and changes those only', async () => {
   for (const each of NAMING) {
-    const body = each.startsWith('GET') ? undefined : { timeout: 90 };
+    const body = each.startsWith('GET')
+      ? undefined
+      : { [each.endsWith('refreshes') ? 'duration' : 'timeout']: 90 };
     const own = await as('key-of-ada', each.replace('ID', 'of-ada'), body);
     expect(own.status).toBeLessThan(300);
     if (own.status === 200) expect(own.body.envdAccessToken).toBe('token-of-ada');

@@ -36,8 +36,8 @@ test('without getent, as on Alpine, it is that of the passwd file', async () => 
   expect(await loginShell(connection)).toBe('/bin/bash');
 });
 
-test('a user who may not log in, and one whose shell is missing, get bash', async () => {
-  for (const shell of ['/usr/sbin/nologin', '/bin/false', '/nonexistent', '']) {
+test('a user who may not log in, and one whose shell is missing or none, get bash', async () => {
+  for (const shell of ['/usr/sbin/nologin', '/bin/false', '/nonexistent', '/etc', '']) {
     const { bin, connection } = guestWith({ getent: `${ENTRY}${shell}'`, bash: '' });
     expect(await loginShell(connection), shell).toBe(`${bin}/bash`);
   }

@@ -52,10 +52,10 @@ export const conformanceCommand = defineCommand<ConformanceOptions>({
   exits: [['1', 'A case has failed.']],
   json: 'one line per case: {"section","title","name","outcome":"passed"|"failed"|"not run"|"not offered","milliseconds","reason"}, then {"passed","failed","notRun","notOffered","seconds"}',
   async run(call, options) {
-    const connection = await call.connection();
-    const { url, token, route } = connection.target;
-    if (route !== null)
+    if ((await call.settings()).gateway !== undefined)
       throw usageError('give the daemon itself with --url: a gateway answers some calls on its own');
+    const connection = await call.connection();
+    const { url, token } = connection.target;
     const [{ sectionsOf }, { runCases }, { newRun }] = await Promise.all([
       import('../../conformance/sections.ts'),
       import('../../conformance/suite/runner.ts'),
