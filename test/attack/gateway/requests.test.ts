@@ -1,8 +1,9 @@
 import { connect } from 'node:net';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { Bystander } from '../../support/programs/bystander.ts';
 import { startGateway, type TestGateway } from '../../support/programs/gateway.ts';
 import { exchange, message, type RawSandbox, startRawSandbox } from '../../support/programs/raw-sandbox.ts';
+import { until } from '../../support/until.ts';
 
 const OK = 'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok';
 
@@ -92,30 +93,30 @@ test.each([
   ['to a closed port', [...TO, 'svc-sandbox-port: 1']],
   ['to a closed operation', TO],
   ['that is accepted', TO],
-])(
-  'an upgrade behind a request without its response closes that connection alone: %s',
-  async (what, lines) => {
-    const path = what.includes('operation') ? '/init' : '/';
-    const upgrade = message([`GET ${path} HTTP/1.1`, ...lines, ...UPGRADE]);
-    const asked = new Promise<void>((resolve) => {
-      // The sandbox never responds.
-      sandbox.behaviour = () => resolve();
+])('an upgrade behind a request waits for its response, and harms nobody: %s', async (what, lines) => {
+  const path = what.includes('operation') ? '/init' : '/';
+  const upgrade = message([`GET ${path} HTTP/1.1`, ...lines, ...UPGRADE]);
+  const asked = new Promise<() => void>((resolve) => {
+    sandbox.behaviour = (inner) => resolve(() => inner.end(OK));
+  });
+  const socket = connect(gateway.port, '127.0.0.1').setEncoding('latin1');
+  onTestFinished(() => void socket.destroy());
+  let text = '';
+  socket
+    .on('error', () => {})
+    .on('data', (piece) => {
+      text += piece;
     });
-    const first = message(['GET / HTTP/1.1', ...TO]);
-    const socket = connect(gateway.port, '127.0.0.1');
-    socket.on('error', () => {}).resume();
-    const closed = new Promise<void>((resolve) => socket.once('close', () => resolve()));
-    socket.write(first);
-    await asked;
-    socket.write(upgrade);
-    await closed;
-    await exchange(gateway.port, first + upgrade);
-    // The same without a sandbox: responses of platform operations are pending, too.
-    await exchange(gateway.port, message(['GET /sandboxes HTTP/1.1', 'host: a']).repeat(3) + upgrade);
-    sandbox.behaviour = (socket) => socket.end(OK);
-    await bystander.isServed();
-  },
-);
+  socket.write(message(['GET / HTTP/1.1', ...TO]) + upgrade);
+  const answer = await asked;
+  sandbox.behaviour = (inner) => inner.end(OK);
+  await bystander.isServed();
+  expect(text).toBe('');
+  answer();
+  await until('both are answered', () => text.split('HTTP/1.1 ').length > 2);
+  expect(text).toMatch(/^HTTP\/1\.1 200 /);
+  await bystander.isServed();
+});
 
 test.each(['svc-sandbox-id: one', 'svc-sandbox-id: nobody', 'svc-sandbox-id: a/b', 'x-none: a'])(
   'an upgrade with a body is handled as an ordinary request: %s',
