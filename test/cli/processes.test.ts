@@ -128,12 +128,14 @@ describe('run', () => {
     expect({ code, pid }).toEqual({ code: 0, pid: expect.any(Number) });
     expect(await processes()).toContainEqual({
       pid,
+      state: expect.any(String),
+      ageSeconds: expect.any(Number),
       tag: 'job 1',
       cmd: 'sh',
       args: ['-c', script],
       cwd: null,
     });
-    expect((await run('ps')).stdout).toMatch(new RegExp(`^ *${pid}  job 1  sh -c 'echo first;`, 'm'));
+    expect((await run('ps')).stdout).toMatch(new RegExp(`^ *${pid} .* job 1  sh -c 'echo first;`, 'm'));
     expect(await run('logs', 'job 1')).toMatchObject({ code: 0, stdout: 'first\n' });
     const waiting = startEnvctl(daemon.url, ['wait', String(pid), '--json']);
     const attached = await envctl(daemon.url, ['attach', 'job 1'], { input: 'this\n' });
@@ -159,7 +161,7 @@ describe('run', () => {
     expect(one).toMatchObject({ pid, tag: 'tree', cpuSeconds: expect.any(Number) });
     expect(one).not.toHaveProperty('user');
     expect((await run('ps', '-u')).stdout).toMatch(
-      /^ *PID +CPU +MEMORY +TASKS {2}TAG +COMMAND\n *\d+ +0:00 /,
+      /^ *PID +AGE +STATE +CPU +MEMORY +TASKS {2}TAG +COMMAND\n *\d+ +\d+s +sleeping +0:00 /,
     );
     await run('kill', 'tree');
   });

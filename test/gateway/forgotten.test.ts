@@ -53,8 +53,8 @@ describe.each(['embedded', 'redis'])('the %s registry', (kind) => {
       await client.connect();
       onTestFinished(() => client.destroy());
       await first.call('DELETE /sandboxes/running');
-      // Events and the time for which sandboxes have run are kept, and bounded by themselves.
-      const kept = ['events', 'key', 'usage'].map((name) => `{envd-gateway}:${name}`);
+      // Events, daemons without a record, and the time for which sandboxes have run are kept, and bounded by themselves.
+      const kept = ['events', 'key', 'left-daemons', 'usage'].map((name) => `{envd-gateway}:${name}`);
       expect((await client.keys('*')).toSorted()).toEqual(kept);
     }
   });
