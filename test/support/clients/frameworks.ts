@@ -15,9 +15,11 @@ const CACHE = fileURLToPath(new URL('../../../node_modules/.cache/frameworks', i
 const INSTALLED = join(CACHE, `mastra-e2b-${FRAMEWORKS['@mastra/e2b']}`);
 const BINARIES = fileURLToPath(new URL('../../../node_modules/.bin', import.meta.url));
 
-/** Installs `@mastra/e2b` into a cache if it is not there. Throws if npm cannot. */
+/** Installs `@mastra/e2b` into a cache if it is asked for and not there. Throws if npm cannot. */
 export function installMastra(): void {
   if (existsSync(INSTALLED)) return;
+  if (process.env.ENVD_FRAMEWORKS !== '1')
+    throw new Error('ENVD_FRAMEWORKS=1 is not set, which downloads 160 MB');
   mkdirSync(CACHE, { recursive: true });
   const making = `${INSTALLED}.${process.pid}`;
   // npm runs with the machine's Node, as in the set-up.

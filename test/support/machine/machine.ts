@@ -67,7 +67,9 @@ const PROBES: Record<string, () => string | null> = {
       run('python3', '-c', 'import e2b'),
     ),
   '@mastra/e2b': () =>
-    failureOf('@mastra/e2b is not in the cache, and npm cannot install it', () => installMastra()),
+    failureOf('@mastra/e2b is not in the cache, and was not installed (ENVD_FRAMEWORKS=1)', () =>
+      installMastra(),
+    ),
   'langchain-e2b-selfhost': () =>
     failureOf('langchain-e2b-selfhost is not installed (pip install langchain-e2b-selfhost)', () =>
       run('python3', '-c', 'import langchain_e2b_selfhost'),
