@@ -315,7 +315,7 @@ describe('undocumented API', () => {
 describe('budget', () => {
   /** The most lines of each part. A change that needs more raises the number in the same commit, whose message says why. */
   const LINES: Readonly<Record<string, number>> = {
-    'the core, src/daemon without extensions': 25_930,
+    'the core, src/daemon without extensions': 25_933,
     'src/daemon/extensions': 5908,
     'src/daemon/services/collector': 364,
     'src/daemon/services/files': 2607,

@@ -26,7 +26,7 @@ export async function readBody(
   request.on('error', (cause) => reject(new EnvdError('aborted', 'client disconnected', { cause })));
   try {
     await promise;
-    return body.whole;
+    return body.take();
   } catch (error) {
     request.removeAllListeners('data').resume();
     body.free();
@@ -49,8 +49,11 @@ class GrowingBody {
     return this.#bytes.length;
   }
 
-  get whole(): Buffer {
-    return this.#bytes.subarray(0, this.length);
+  /** Returns the bytes, and forgets them: the listeners of the request stay for as long as its stream, and keep this. */
+  take(): Buffer {
+    const bytes = this.#bytes.subarray(0, this.length);
+    this.#bytes = Buffer.alloc(0);
+    return bytes;
   }
 
   add(piece: Buffer): void {
