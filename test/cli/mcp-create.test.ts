@@ -11,8 +11,6 @@ import { owned } from '../support/programs/owned.ts';
 import { envctlCommand } from '../support/programs/programs.ts';
 import { until } from '../support/until.ts';
 
-/** A machine is made and removed in this time, also where many others are. */
-
 async function start(args: readonly string[] = []) {
   const directory = scratch();
   onTestFinished(() => endLoopbackMachines(directory));
