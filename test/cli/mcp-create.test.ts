@@ -11,6 +11,9 @@ import { owned } from '../support/programs/owned.ts';
 import { envctlCommand } from '../support/programs/programs.ts';
 import { until } from '../support/until.ts';
 
+/** A machine is made and removed in this time, also where many others are. */
+const LIMIT_MS = 30_000;
+
 async function start(args: readonly string[] = []) {
   const directory = scratch();
   onTestFinished(() => endLoopbackMachines(directory));
@@ -34,6 +37,18 @@ test('a sandbox is created at the first call, and removed when the input ends', 
   await mcp.close();
   await until('it has been removed', async () => (await sandboxes()).length === 0);
   expect(events().sort()).toEqual(['create', 'kill']);
+});
+
+test('SIGTERM while it is being created leaves nothing behind', async () => {
+  const { mcp, sandboxes, events } = await start();
+  const call = mcp.call('run_command', { command: 'true' }).catch(() => 'left');
+  await until('it is being created', async () => (await sandboxes()).length === 1);
+  process.kill(mcp.pid, 'SIGTERM');
+  expect(await call).toBe('left');
+  const left = async () => ({ listed: await sandboxes(), events: events() });
+  const isClean = ({ listed, events: all }: Awaited<ReturnType<typeof left>>) =>
+    listed.length === 0 && all.includes('create') === all.includes('kill');
+  await until('nothing is left', left, isClean, LIMIT_MS);
 });
 
 test('a client that is gone without a word leaves nothing behind', async () => {

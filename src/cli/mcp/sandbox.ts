@@ -37,7 +37,7 @@ export class CreatedSandbox implements McpSandbox {
   readonly #settings: ConnectionSettings;
   readonly #template: string;
   readonly #seconds: number;
-  readonly #ending = new AbortController();
+  #isEnding = false;
   #created: Promise<Created> | null = null;
 
   constructor(gateway: HttpClient, settings: ConnectionSettings, template: string, timeoutMs: number) {
@@ -48,20 +48,21 @@ export class CreatedSandbox implements McpSandbox {
   }
 
   async connection(): Promise<Connection> {
-    if (this.#ending.signal.aborted) throw new Failure('failed', 'this server is ending');
+    this.#requireOpen();
     this.#created ??= this.#create();
     const created = await this.#created.catch((error: unknown) => {
       // The next call tries again.
       this.#created = null;
       throw error;
     });
+    this.#requireOpen();
     await this.#extend(created);
     return created.connection;
   }
 
   async leave(): Promise<void> {
-    // The gateway removes what it creates for a client that has left.
-    this.#ending.abort();
+    this.#isEnding = true;
+    // One that is being created is waited for: its id is known only then.
     const created = await this.#created?.catch(() => null);
     if (!created) return;
     created.connection.close();
@@ -77,11 +78,14 @@ export class CreatedSandbox implements McpSandbox {
     });
   }
 
+  #requireOpen(): void {
+    if (this.#isEnding) throw new Failure('failed', 'this server is ending');
+  }
+
   async #create(): Promise<Created> {
     const body = { templateID: this.#template, timeout: this.#seconds };
-    const { signal } = this.#ending;
     const answer = await this.#gateway.json({
-      ...{ method: 'POST', path: '/sandboxes', body, silenceMs: HOOK_MS, signal },
+      ...{ method: 'POST', path: '/sandboxes', body, silenceMs: HOOK_MS },
     });
     const { sandboxID: id, envdAccessToken: token } = (answer ?? {}) as Readonly<Record<string, unknown>>;
     if (typeof id !== 'string' || (token != null && typeof token !== 'string'))
