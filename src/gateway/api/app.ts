@@ -99,11 +99,11 @@ export function buildPlatform(parts: PlatformParts): FastifyInstance {
     done(null, parse(String(body))),
   );
   logOperations(app, parts);
-  shapeErrors(app, parts);
   app.addHook('onRequest', async (request, reply) => {
     reply.headers(OWN_HEADERS);
     passOnIds(request, { setHeader: (name, value) => reply.header(name, value) });
   });
+  shapeErrors(app, parts);
   app.addHook('onSend', async (_request, reply) => {
     // A response without content has no content type (RFC 9110, section 8.3).
     if (reply.statusCode === 204) reply.removeHeader('content-type');
