@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { Platform } from './platform.ts';
 
@@ -47,6 +47,8 @@ async function main(): Promise<void> {
   const say = (text: string) => process.stdout.write(`${text}\n`);
   await using platform = await Platform.start({
     ...values,
+    directory: resolve(values.directory),
+    daemon: resolve(values.daemon),
     backend,
     accelerator: values.kvm ? 'kvm' : 'tcg',
     port: Number(values.port),

@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process';
-import { chmodSync, existsSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
+import { chmodSync, existsSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { request } from 'node:http';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -136,6 +136,19 @@ test('its files may be behind a symbolic link', { timeout: 120_000 }, async () =
   expect(await shell(sandbox, 'echo here')).toBe('here');
   expect(await sandbox.kill()).toBe(true);
   expect(readdirSync(join(linked.directory, 'sandboxes'))).toEqual([]);
+});
+
+test("the quota of its owner bounds a sandbox's memory", { timeout: 120_000 }, async () => {
+  needs('containers');
+  const keys = join(scratch(), 'keys');
+  writeFileSync(keys, 'platform another-key\nclient ada key-of-ada\nquota ada memory=256 sandboxes=1\n');
+  await using limited = await startTestPlatform(() => {}, { flags: [`--key-file=${keys}`] });
+  const to = { apiKey: 'key-of-ada', apiUrl: limited.url, sandboxUrl: limited.url, validateApiKey: false };
+  const sandbox = await Sandbox.create(to);
+  expect(await sandbox.getInfo()).toMatchObject({ memoryMB: 256 });
+  expect(await shell(sandbox, 'echo here')).toBe('here');
+  expect(String(await rejection(Sandbox.create(to)))).toContain('quota sandboxes');
+  expect(await sandbox.kill()).toBe(true);
 });
 
 test('a sandbox whose time is up is removed', { timeout: 120_000 }, async () => {
