@@ -12,11 +12,15 @@
 
 enum { BACKLOG = 511, ADDRESS_SIZE = 64, PORT_SIZE = 6, MOST_DISTANCE = 256 };
 
+// Of linux/tcp.h since Linux 6.15: the longest time between probes of a closed window, and between retransmissions, in ms.
+enum { RTO_MAX_MS = 44 };
+
 // Every listening socket gets the first option, and accepted sockets inherit the others: an idle peer that does not answer
-// is given up after 30 s. TCP_USER_TIMEOUT would also end a peer that lives and keeps its window closed.
+// is given up after 30 s, and a closed window is probed every 10 s. TCP_USER_TIMEOUT would also end a peer that lives and
+// keeps its window closed.
 static const int OPTIONS[][3] = {
     {SOL_SOCKET, SO_REUSEADDR, 1},   {SOL_SOCKET, SO_KEEPALIVE, 1}, {IPPROTO_TCP, TCP_KEEPIDLE, 10},
-    {IPPROTO_TCP, TCP_KEEPINTVL, 5}, {IPPROTO_TCP, TCP_KEEPCNT, 4},
+    {IPPROTO_TCP, TCP_KEEPINTVL, 5}, {IPPROTO_TCP, TCP_KEEPCNT, 4}, {IPPROTO_TCP, RTO_MAX_MS, 10000},
 };
 // A relay passes on small pieces at once, because the sender decided when to send them.
 static const int NO_DELAY[3] = {IPPROTO_TCP, TCP_NODELAY, 1};
