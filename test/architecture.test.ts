@@ -315,8 +315,8 @@ describe('undocumented API', () => {
 describe('budget', () => {
   /** The most lines of each part. A change that needs more raises the number in the same commit, whose message says why. */
   const LINES: Readonly<Record<string, number>> = {
-    'the core, src/daemon without extensions': 25_933,
-    'src/daemon/extensions': 5908,
+    'the core, src/daemon without extensions': 25_942,
+    'src/daemon/extensions': 6008,
     'src/daemon/services/collector': 364,
     'src/daemon/services/files': 2607,
     'src/daemon/services/guest': 424,
@@ -327,7 +327,7 @@ describe('budget', () => {
     'src/daemon/services/process': 3109,
     'src/daemon/services/records': 315,
     'src/daemon/services/watch': 2963,
-    'native/src': 4394,
+    'native/src': 4398,
   };
   /** The files at the top of each program. */
   const TOPS: Readonly<Record<string, readonly string[]>> = {

@@ -149,10 +149,10 @@ function createServices(config: Config, log: Log, port: number, inherited: Hando
   const volumes = new Volumes(SYSTEM_TOOLS, volumesDirectory(config), lanes);
   const init = createInit(config, guest, volumes, metadata, pause, logger);
   const ports = owned.use(createForwards(config, logger, pause.freezer, port, inherited?.forwards));
-  const { lock, gate, freezer, filesystemFreezer } = pause;
+  const { lock, gate, freezer, filesystemFreezer, isFrozen } = pause;
   return {
     ...{ guest, cgroups, root, records, processes, watcher, polled, collector, volumes, init, ports },
-    ...{ lock, gate, freezer, filesystemFreezer, collapser },
+    ...{ lock, gate, freezer, filesystemFreezer, isFrozen, collapser },
     entries: { users, lanes, metadataPrefix: `user.${config.namePrefix}.` },
     uploads: new Transfers(),
     downloads: new Transfers(),

@@ -41,6 +41,8 @@ interface ExtendedServices {
   readonly gate: WriteGate;
   readonly cgroups: WorkloadCgroups;
   readonly uploads: Transfers;
+  /** Whether the workload or a file system is frozen. */
+  readonly isFrozen: () => boolean;
 }
 
 interface ExtendedBounds {
@@ -61,7 +63,7 @@ export function createExtensions(
   const { processes, guest, entries } = services;
   return [
     execExtension(processes, guest, places),
-    usageExtension({ ...entries, processes }, places),
+    usageExtension({ ...entries, processes }, places, services.isFrozen),
     stopExtension(processes),
     terminalExtension(processes, guest),
     portsExtension(new PortWatch(entries.users, entries.lanes), ownPort, places),
@@ -83,7 +85,14 @@ export async function runDoctor(config: Config): Promise<void> {
 
 /** By the name of each extension, why this guest cannot have it, or null: what `/health?verbose` tells. */
 export function extensionObstacles({ obstacle }: CgroupAbilities): Record<string, string | null> {
-  const processes = { exec: null, ndjson: null, usage: null, pressure: pressureObstacle(), stop: obstacle };
+  const processes = {
+    exec: null,
+    ndjson: null,
+    usage: null,
+    history: null,
+    pressure: pressureObstacle(),
+    stop: obstacle,
+  };
   return {
     ...processes,
     terminal: null,

@@ -89,7 +89,7 @@ describe.each(['json', 'binary'] as const)('List in %s', (codec) => {
       expect(found(pid)?.usage?.memoryBytes).toBeGreaterThan(BigInt(32 * MIB));
       expect(found(child)).toMatchObject({
         parent: pid,
-        state: 'S',
+        state: expect.stringMatching(/^[DRS]$/),
         config: { cmd: 'sleep', args: ['1000'] },
         usage: { tasks: 1 },
       });
@@ -187,6 +187,23 @@ describe('/metrics', () => {
       expect((await fetch(`${daemon.url}/metrics/stream?interval=${interval}`)).status).toBe(400);
     const head = await fetch(`${daemon.url}/metrics/stream`, { method: 'HEAD' });
     expect([head.status, head.headers.get('content-type')]).toEqual([200, 'application/x-ndjson']);
+  });
+
+  test('the history has the first point after ten seconds', { timeout: 60_000 }, async () => {
+    // An interval of the daemon passes.
+    const history = await until(
+      'a point is there',
+      async () =>
+        (await (await fetch(`${daemon.url}/metrics/history`)).json()) as { points: Record<string, number>[] },
+      ({ points }) => points.length > 0,
+      50_000,
+    );
+    expect(history).toEqual({ interval: 10, points: expect.any(Array) });
+    const [point = {}] = history.points;
+    expect(Math.abs(Number(point.ts) - Date.now() / 1000)).toBeLessThan(60);
+    for (const name of ['mem_used', 'disk_used', 'tasks'])
+      expect([name, Number(point[name]) > 0]).toEqual([name, true]);
+    expect(point.cpu_used_pct).toBeLessThanOrEqual(100);
   });
 
   test('a stream ends when the daemon stops', async () => {

@@ -120,6 +120,7 @@ const EXAMPLES: Readonly<Record<string, readonly Example[]>> = {
     [200, '/metrics'],
     [400, '/metrics?pressure=5'],
   ],
+  readMetricsHistory: [[200, '/metrics/history']],
   followMetrics: [[400, '/metrics/stream?interval=0']],
   exec: [
     [200, '/exec', JSON_BODY({ cmd: 'true', cwd: '/' })],
@@ -438,7 +439,7 @@ async function wrongIn(operation: Operation, response: Response): Promise<string
 // Not `upgrade`, which would replace the daemon, and what has no end or waits: they have tests of their own.
 const FUZZED = [
   ...['getHealth', 'getMetrics', 'getEnvs', 'getPorts', 'init', 'exec', 'stopProcess', 'composeFiles'],
-  ...['downloadFile', 'describeFile', 'uploadFiles', 'openTerminal', 'openTunnel'],
+  ...['downloadFile', 'describeFile', 'uploadFiles', 'openTerminal', 'openTunnel', 'readMetricsHistory'],
   ...['freeze', 'unfreeze', 'collapse', 'freezeFilesystem', 'thawFilesystem'],
 ];
 

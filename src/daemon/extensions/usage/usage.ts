@@ -1,15 +1,20 @@
 import type { StreamPlaces } from '../../http/connect/stream-places.ts';
 import type { Extension } from '../../http/extension.ts';
+import { historyRoutes } from './history.ts';
 import { type ListedGuest, usageListing } from './listing.ts';
 import { addPressure, metricsStreamRoutes } from './metrics-stream.ts';
 
-/** Adds listings of the processes in the guest with the use of each, and the pressure on the guest, once and as a stream. */
-export function usageExtension(guest: ListedGuest, places: StreamPlaces): Extension {
+/**
+ * Adds listings of the processes in the guest with the use of each, the pressure on the guest, once and as a stream, and the figures
+ * of the last hour.
+ */
+export function usageExtension(guest: ListedGuest, places: StreamPlaces, isFrozen: () => boolean): Extension {
   return {
     listing: usageListing(guest),
     addRoutes(app) {
       addPressure(app);
       metricsStreamRoutes(app, places);
+      historyRoutes(app, isFrozen);
     },
   };
 }

@@ -67,6 +67,11 @@ export const OFFERED_EXTENSIONS = section('++', 'Extensions that the daemon name
     const { pressure } = jsonOf(await daemon.rest('GET', '/metrics', { query: { pressure: 'true' } }), 200);
     assert.deepEqual(Object.keys(pressure as object), ['cpu', 'memory', 'io']);
   }),
+  'GET /metrics/history has points of the last hour': offered('history', async (daemon) => {
+    const { interval, points } = jsonOf(await daemon.rest('GET', '/metrics/history'), 200);
+    assert.equal(interval, 10);
+    assert(Array.isArray(points) && points.length <= 360, 'there are at most 360 points');
+  }),
   'a stop answers when nothing is left': offered('stop', async (daemon) => {
     const running = await daemon.start({
       process: sh('trap \'\' TERM; setsid sleep 1000 & echo "child $!."; wait'),
