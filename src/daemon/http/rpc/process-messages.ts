@@ -20,7 +20,7 @@ import type {
   ProcessEvent,
 } from '../../services/process/output/events.ts';
 
-export const REASON: Readonly<Record<EndReasonName, EndReason>> = {
+const REASON: Readonly<Record<EndReasonName, EndReason>> = {
   exited: EndReason.EXITED,
   signaled: EndReason.SIGNALED,
   deadline: EndReason.DEADLINE,

@@ -19,7 +19,7 @@ import { type Codec, encodeFrame } from '../connect/codec.ts';
 import type { EventStream } from '../connect/event-stream.ts';
 import type { FrameSink } from '../connect/frame-batch.ts';
 import { callerOf } from '../connect/request.ts';
-import { addOutputFrame, jsonFrame } from './event-frames.ts';
+import { addOutputFrame } from './event-frames.ts';
 import { configOf, eventMessage, offsetsOf, selectorOf, sizeOf } from './process-messages.ts';
 
 export interface ProcessDependencies {
@@ -38,7 +38,7 @@ function processEvents<Output extends DescMessage>(
     message,
     addFrame(event: ProcessEvent, codec: Codec, batch: FrameSink) {
       if (event.type === 'output') addOutputFrame(event, codec, batch);
-      else batch.add((codec === 'json' && jsonFrame(event)) || encodeFrame(schema, message(event), codec));
+      else batch.add(encodeFrame(schema, message(event), codec));
     },
     isLast: ({ type }: ProcessEvent) => type === 'end',
     keepalive: wrap(create(ProcessEventSchema, { event: { case: 'keepalive', value: {} } })),
@@ -106,7 +106,7 @@ export function connectStream({
     open: async (request, call) => {
       const process = processes.findRetained(selectorOf(request.process));
       call.subject = { pid: process.pid };
-      return process.read(offsetsOf(request.resumeFrom));
+      return process.output.read(process.pid, offsetsOf(request.resumeFrom));
     },
   };
 }
