@@ -26,6 +26,7 @@ import { Collapser } from '../services/pause/collapse.ts';
 import type { FilesystemFreezer } from '../services/pause/filesystem-freezer.ts';
 import type { Freezer } from '../services/pause/freezer.ts';
 import { IdleTrim } from '../services/pause/idle-trim.ts';
+import { unlockRoot } from '../services/process/cgroups/cgroup-root.ts';
 import { processLog } from '../services/process/lifecycle/process-log.ts';
 import { ProcessTable } from '../services/process/table.ts';
 import { RecordStore } from '../services/records/record-store.ts';
@@ -113,7 +114,8 @@ function createGround(config: Config, log: Log, inherited: Handover | null) {
   const workload = createWorkload(config, inherited?.cgroupRoot);
   // After an upgrade or a crash, the leaves of processes that have ended meanwhile are kept, as they have the memory figures.
   if (!inherited && config.stored.length === 0) workload.cgroups.removeEmptyLeaves();
-  for (const one of [workload.root, workload.cgroups]) owned.use(one);
+  if (workload.root) owned.adopt(workload.root, unlockRoot);
+  owned.use(workload.cgroups);
   const pause = createPause(config, workload, logger, output);
   // This follows `createPause`, which holds the log's output if an earlier daemon has left the file system frozen.
   logObstacles(workload, config, logger);

@@ -61,7 +61,7 @@ function join(processes: ProcessTable, name: string, from: number | null): Reade
   const { kind, totals } = process.state;
   if (kind !== 'terminal')
     throw new EnvdError('failed_precondition', `process ${process.pid} has no terminal`);
-  return process.read({ ...totals, pty: from ?? totals.pty });
+  return process.output.read(process.pid, { ...totals, pty: from ?? totals.pty });
 }
 
 /** Does what the client asks for, until it leaves. What comes after the end of the process is dropped. */

@@ -77,36 +77,32 @@ const NONE = -1;
  * `unavailable` below a frozen cgroup, `resource_exhausted` at a limit of processes or descriptors, and
  * `deadline_exceeded` when the program does not run within the limit.
  */
-export function spawn(launch: Launch, terminal: number): Promise<Spawned> {
-  return start(launch, { terminal, stdin: false }, (process) => process);
+export async function spawn(launch: Launch, terminal: number): Promise<Spawned> {
+  return (await start(launch, terminal, false)).process;
 }
 
 /** Starts a process on pipes. Without `withStdin` its stdin is /dev/null. Throws as `spawn` does. */
-export function spawnWithPipes(
-  launch: Launch,
-  withStdin: boolean,
-): Promise<{ process: Spawned; pipes: Pipes }> {
-  return start(launch, { terminal: NONE, stdin: withStdin }, (process, stdin, stdout, stderr) => {
-    return { process, pipes: { stdin: stdin === NONE ? null : stdin, stdout, stderr } };
-  });
+export function spawnWithPipes(launch: Launch, withStdin: boolean): Promise<Started> {
+  return start(launch, NONE, withStdin);
 }
 
-/** `made` gets the descriptors of stdin, stdout and stderr, which are -1 if there are none. */
-function start<T>(
-  launch: Launch,
-  stdio: { terminal: number; stdin: boolean },
-  made: (process: Spawned, stdin: number, stdout: number, stderr: number) => T,
-): Promise<T> {
-  const started = Promise.withResolvers<T>();
+interface Started {
+  readonly process: Spawned;
+  /** On a terminal there are none, and their numbers mean nothing. */
+  readonly pipes: Pipes;
+}
+
+function start(launch: Launch, terminal: number, withStdin: boolean): Promise<Started> {
+  const started = Promise.withResolvers<Started>();
   const exit = Promise.withResolvers<ProcessExit>();
-  const [numbers, strings] = encode(launch, stdio);
+  const [numbers, strings] = encode(launch, terminal, withStdin);
   let failing: Launch | null = launch;
   native.spawn(numbers, strings, (event, a, b, c, d, pidfd) => {
     if (event === 'started' || event === 'ran') {
       // This callback lives as long as the process, and the arguments of the launch may have megabytes.
       failing = null;
       const process = { pid: a, pidfd, isChild: true, isOver: event === 'ran', exit: exit.promise };
-      started.resolve(made(process, b, c, d));
+      started.resolve({ process, pipes: { stdin: b === NONE ? null : b, stdout: c, stderr: d } });
     } else if (event === 'exited' || event === 'signaled') exit.resolve(exitFrom(event, a, b, c, d));
     else if (failing !== null) started.reject(describe(event, a, failing));
   });
@@ -162,10 +158,10 @@ function exitFrom(
 }
 
 /** Returns the arguments of `native.spawn`. */
-function encode(launch: Launch, { terminal, stdin }: { terminal: number; stdin: boolean }): [Buffer, Buffer] {
+function encode(launch: Launch, terminal: number, withStdin: boolean): [Buffer, Buffer] {
   const { file, args, environment, cwd, user, cgroup, limitMs } = launch;
   const variables = Object.keys(environment).map((name) => `${name}=${environment[name]}`);
-  const options = [terminal, Number(stdin), NICE, IO_PRIORITY, OOM_SCORE_ADJUSTMENT, limitMs];
+  const options = [terminal, Number(withStdin), NICE, IO_PRIORITY, OOM_SCORE_ADJUSTMENT, limitMs];
   const counts = [args.length, variables.length];
   const numbers = new Uint32Array([user.uid, user.gid, ...options, ...counts, ...user.groups]);
   // Paths are encoded as names, and arguments and variables as texts.

@@ -41,7 +41,7 @@ export function snapshotOf(heirs: Heirs, listener: number): Snapshot {
     processes: processes.state,
     records: records.queues,
     forwards: ports.handOver(),
-    cgroupRoot: root?.state,
+    cgroupRoot: root ?? undefined,
   };
 }
 

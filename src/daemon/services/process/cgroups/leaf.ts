@@ -1,6 +1,6 @@
+import { rmdir } from 'node:fs/promises';
 import { isSystemError } from '../../../../base/errors.ts';
 import { Cgroup, type CpuTime } from '../../../linux/cgroups/cgroup2.ts';
-import { removeCgroups } from '../../../linux/cgroups/remove-cgroups.ts';
 import { isInGroup, signalGroup } from '../../../linux/system/signals.ts';
 
 /**
@@ -154,9 +154,11 @@ export class Leaves implements Disposable {
     this.#nextMs = Number.POSITIVE_INFINITY;
     const paths = [...this.#released];
     this.#released.clear();
-    const left = await removeCgroups(paths).catch(() => paths);
-    for (const path of left) this.#released.add(path);
-    if (left.length > 0 && this.#nextMs > next && !this.#isDisposed) this.#sweepIn(next);
+    const keepUnlessGone = (path: string) => (error: unknown) => {
+      if (!isSystemError(error, 'ENOENT')) this.#released.add(path);
+    };
+    await Promise.all(paths.map((path) => rmdir(path).catch(keepUnlessGone(path))));
+    if (this.#released.size > 0 && this.#nextMs > next && !this.#isDisposed) this.#sweepIn(next);
   }
 }
 

@@ -39,7 +39,7 @@ export class ProcessRecords {
     const output = store.record();
     this.#output = output.key;
     if (memory.descriptor !== null) set(output, { about: 'output' }, { memory: memory.descriptor });
-    if (inFlight) set(store.record(), { about: 'reads', output: output.key }, { ...inFlight });
+    if (inFlight) set(store.record(), { about: 'reads', output: output.key }, inFlight);
   }
 
   /** Returns the record of a process that is about to be started. With the record of an earlier program it continues that. */
