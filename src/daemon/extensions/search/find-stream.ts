@@ -7,9 +7,9 @@ import {
   type FindResponse,
   FindResponseSchema,
 } from '../../../gen/filesystem/filesystem_pb.js';
-import { encodeFrame } from '../../http/connect/codec.ts';
-import type { EventStream } from '../../http/connect/event-stream.ts';
-import { callerOf } from '../../http/connect/request.ts';
+import { encodeFrame } from '../../http/protocol/codec.ts';
+import type { EventStream } from '../../http/protocol/event-stream.ts';
+import { callerOf } from '../../http/protocol/request.ts';
 import { createJob, type SearchSource } from './jobs.ts';
 import type { SearchProcess, SearchProcesses } from './search-processes.ts';
 

@@ -1,8 +1,8 @@
 // Encodes the frames of output by hand, because protobuf-es is slow. StartResponse and ConnectResponse have the same encoding.
 import { native } from '../../linux/system/native.ts';
 import type { OutputEvent, OutputStream } from '../../services/process/output/events.ts';
-import { type Codec, ENVELOPE_BYTES, writeEnvelope } from '../connect/codec.ts';
-import type { FrameSink } from '../connect/frame-batch.ts';
+import { type Codec, ENVELOPE_BYTES, writeEnvelope } from '../protocol/codec.ts';
+import type { FrameSink } from '../protocol/frame-batch.ts';
 
 /** Adds the frame of an output event, by far the most frequent message. */
 export function addOutputFrame(event: OutputEvent, codec: Codec, batch: FrameSink): void {

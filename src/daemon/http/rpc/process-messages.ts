@@ -11,8 +11,8 @@ import {
   type StreamOffsets,
 } from '../../../gen/process/process_pb.js';
 import type { TerminalSize } from '../../linux/processes/pty.ts';
-import type { Selector } from '../../services/process/lifecycle/known.ts';
 import { type ProcessConfig, requireExecutable } from '../../services/process/lifecycle/process-config.ts';
+import type { Selector } from '../../services/process/lifecycle/process-index.ts';
 import type {
   EndEvent,
   EndReason as EndReasonName,

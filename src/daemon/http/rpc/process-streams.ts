@@ -15,10 +15,10 @@ import type { Guest } from '../../services/guest/guest.ts';
 import type { ProcessEvent } from '../../services/process/output/events.ts';
 import type { ProcessTable } from '../../services/process/table.ts';
 import type { CallScope } from '../admission/call-scope.ts';
-import { type Codec, encodeFrame } from '../connect/codec.ts';
-import type { EventStream } from '../connect/event-stream.ts';
-import type { FrameSink } from '../connect/frame-batch.ts';
-import { callerOf } from '../connect/request.ts';
+import { type Codec, encodeFrame } from '../protocol/codec.ts';
+import type { EventStream } from '../protocol/event-stream.ts';
+import type { FrameSink } from '../protocol/frame-batch.ts';
+import { callerOf } from '../protocol/request.ts';
 import { addOutputFrame } from './event-frames.ts';
 import { configOf, eventMessage, offsetsOf, selectorOf, sizeOf } from './process-messages.ts';
 

@@ -17,10 +17,10 @@ import type { Guest } from '../../services/guest/guest.ts';
 import type { WatchEvent, WatchEventType } from '../../services/watch/local/event.ts';
 import type { PolledWatches } from '../../services/watch/polled.ts';
 import type { Watch, Watcher } from '../../services/watch/watcher.ts';
-import { encodeFrame } from '../connect/codec.ts';
-import { type UnaryRpc, unaryRpc } from '../connect/connect-unary.ts';
-import type { EventStream } from '../connect/event-stream.ts';
-import { callerOf } from '../connect/request.ts';
+import { encodeFrame } from '../protocol/codec.ts';
+import { type UnaryRpc, unaryRpc } from '../protocol/connect-unary.ts';
+import type { EventStream } from '../protocol/event-stream.ts';
+import { callerOf } from '../protocol/request.ts';
 import { entryToMessage } from './entry.ts';
 import { FILESYSTEM_MESSAGES } from './filesystem.ts';
 

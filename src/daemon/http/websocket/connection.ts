@@ -4,7 +4,7 @@ import type { createWebSocketStream, WebSocket } from 'ws';
 import { EnvdError } from '../../../base/errors.ts';
 import type { Quota } from '../../../base/quota.ts';
 import { statusOf } from '../admission/errors.ts';
-import { Sending } from '../connect/sending.ts';
+import { UnsentBytes } from '../protocol/unsent-bytes.ts';
 
 /** So many messages of a client are taken ahead; then its connection is read no more. */
 const MOST_AHEAD = 4;
@@ -28,7 +28,7 @@ export class WebSocketConnection {
   readonly stream: Duplex;
   readonly #socket: WebSocket;
   readonly #transport: Socket;
-  readonly #sending: Sending;
+  readonly #sending: UnsentBytes;
 
   constructor(
     socket: WebSocket,
@@ -37,7 +37,7 @@ export class WebSocketConnection {
   ) {
     this.#socket = socket;
     this.#transport = transport;
-    this.#sending = new Sending(transport, unread);
+    this.#sending = new UnsentBytes(transport, unread);
     const limits = { readableHighWaterMark: MOST_AHEAD, writableHighWaterMark: MOST_UNSENT };
     // What ends the connection ends the stream, too, and is nobody's fault here.
     socket.on('error', () => {});

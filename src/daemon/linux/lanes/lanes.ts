@@ -1,7 +1,7 @@
 import { EnvdError } from '../../../base/errors.ts';
 import { native } from '../system/native.ts';
 import { JobBatches } from './batches.ts';
-import { entering, type Lane, mostOf } from './lane.ts';
+import { entering, type Lane, limitOf } from './lane.ts';
 
 export interface LaneOptions {
   /** A request to a file system may take this long, in milliseconds. */
@@ -53,7 +53,7 @@ export class Lanes {
   constructor({ limitMs, threads }: LaneOptions) {
     this.limitMs = limitMs;
     this.#threads = threads;
-    this.#most = Math.max(1, threads - mostOf('', threads));
+    this.#most = Math.max(1, threads - limitOf('', threads));
   }
 
   /** Tells whether a job is running. */
@@ -169,7 +169,7 @@ export class Lanes {
   }
 
   #hasRoom({ keys }: Lane): boolean {
-    return this.#total < this.#most && keys.every((key) => this.#count(key) < mostOf(key, this.#threads));
+    return this.#total < this.#most && keys.every((key) => this.#count(key) < limitOf(key, this.#threads));
   }
 
   #count(key: string): number {

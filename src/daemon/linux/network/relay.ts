@@ -1,7 +1,7 @@
 import { closeSync } from 'node:fs';
 import { Socket } from 'node:net';
-import { CLOSE, DISCONNECTED, FAILED, READABLE, WRITABLE } from '../lanes/readiness.ts';
 import { native } from '../system/native.ts';
+import { CLOSE, DISCONNECTED, FAILED, READABLE, WRITABLE } from '../system/readiness.ts';
 
 /** The most bytes that one splice moves. So many stay in a core's cache. */
 const MOST = 256 * 1024;

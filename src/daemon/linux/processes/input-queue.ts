@@ -1,7 +1,7 @@
 import { closeSync, writeSync } from 'node:fs';
 import { onAbort } from '../../../base/abort.ts';
 import { isSystemError } from '../../../base/errors.ts';
-import { awaitReady } from '../lanes/readiness.ts';
+import { awaitReady } from '../system/readiness.ts';
 import { guarded } from './guarded.ts';
 
 /** The queue holds this many bytes, besides the kernel's buffer. */

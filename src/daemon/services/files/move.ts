@@ -6,7 +6,7 @@ import { PathHandle } from '../../linux/files/place.ts';
 import { removeTree } from '../../linux/files/remove-tree.ts';
 import type { Lanes } from '../../linux/lanes/lanes.ts';
 import { bytePath, joinBytes } from '../../linux/paths/byte-path.ts';
-import { about, explain } from '../../linux/system/errno.ts';
+import { explain, explaining } from '../../linux/system/errno.ts';
 import { native } from '../../linux/system/native.ts';
 import type { User } from '../../linux/system/users.ts';
 import { copyTree } from './copy-tree.ts';
@@ -28,15 +28,15 @@ export async function move(
   signal: AbortSignal,
 ): Promise<Entry> {
   const { lanes } = entries;
-  using from = await about(source, () => PathHandle.open(source, false, lanes));
+  using from = await explaining(source, () => PathHandle.open(source, false, lanes));
   // This check comes before parents of the destination are created.
-  const status = await about(source, () => from.status());
+  const status = await explaining(source, () => from.status());
   if (!status) throw notFound(source);
-  await about(source, () => from.assertMayChange());
+  await explaining(source, () => from.assertMayChange());
   using to = await openDestination(destination, user, lanes);
   try {
     await to.assertMayChange();
-    if (status.isDirectory()) await about(source, () => assertMayLeave(from, to));
+    if (status.isDirectory()) await explaining(source, () => assertMayLeave(from, to));
     await to.moveHere(from).catch(async (error: unknown) => {
       if (!isSystemError(error, 'EXDEV')) throw error;
       await moveAcross(from, to, [source, destination], lanes, signal);

@@ -9,7 +9,7 @@ import { PathHandle } from '../../linux/files/place.ts';
 import type { Lanes } from '../../linux/lanes/lanes.ts';
 import { bytePath } from '../../linux/paths/byte-path.ts';
 import { type Mount, mountIdOf, readMounts } from '../../linux/paths/mounts.ts';
-import { about } from '../../linux/system/errno.ts';
+import { explaining } from '../../linux/system/errno.ts';
 import { runTool } from '../../linux/system/tool.ts';
 import type { VolumeMount } from './init-request.ts';
 import { findMount, unmount } from './unmount.ts';
@@ -198,13 +198,13 @@ async function doing(action: string, work: () => Promise<void>): Promise<void> {
 
 /** Opens the directory at `path`; creates it if it is missing. Throws `permission_denied` when a user's link leads there. */
 async function openMountPoint(path: string, lanes: Lanes): Promise<PathHandle> {
-  const place = await about(path, () => PathHandle.open(path, true, lanes));
+  const place = await explaining(path, () => PathHandle.open(path, true, lanes));
   try {
     if (place.owner !== null) {
       const message = `path of a volume must not pass through a symbolic link of user ${place.owner}: '${path}'`;
       throw new EnvdError('permission_denied', message);
     }
-    await about(path, () => place.makeDirectory(ROOT));
+    await explaining(path, () => place.makeDirectory(ROOT));
     return place;
   } catch (error) {
     place[Symbol.dispose]();

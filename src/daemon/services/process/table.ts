@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { orNextTurn, within } from '../../../base/abort.ts';
+import { waitOneTurnFor, within } from '../../../base/abort.ts';
 import { EnvdError } from '../../../base/errors.ts';
 import { debug } from '../../../base/program/debug.ts';
 import { Semaphore } from '../../../base/semaphore.ts';
@@ -9,9 +9,9 @@ import { RecordStore } from '../records/record-store.ts';
 import type { WorkloadCgroups } from './cgroups/cgroups.ts';
 import type { EarlierProcesses, ProcessesSnapshot } from './lifecycle/earlier.ts';
 import { EndedProcess } from './lifecycle/ended.ts';
-import { KnownProcesses, requireSameCommand, type Selector } from './lifecycle/known.ts';
 import { Launcher, type LauncherOptions } from './lifecycle/launcher.ts';
 import { ManagedProcess } from './lifecycle/process.ts';
+import { ProcessIndex, requireSameCommand, type Selector } from './lifecycle/process-index.ts';
 import type { ProcessObserver } from './lifecycle/process-log.ts';
 import type { RecordedState } from './lifecycle/process-state.ts';
 import type { StartRequest } from './lifecycle/start.ts';
@@ -34,7 +34,7 @@ interface ProcessOptions extends Omit<LauncherOptions, 'guest'> {
 /** The processes that clients have started: running ones, and ended ones for 30 s. */
 export class ProcessTable {
   readonly counts: ProcessCounts;
-  readonly #known = new KnownProcesses();
+  readonly #known = new ProcessIndex();
   readonly #cgroups: WorkloadCgroups;
   readonly #options: ProcessOptions;
   readonly #launcher: Launcher;
@@ -76,7 +76,7 @@ export class ProcessTable {
       : process.output.read(process.pid, null, deadlineMs);
     await this.#launcher.recorded;
     // After this wait all events of the process go into one write.
-    if (process instanceof ManagedProcess && process.isExiting) await orNextTurn(process.ended);
+    if (process instanceof ManagedProcess && process.isExiting) await waitOneTurnFor(process.ended);
     return feed;
   }
 

@@ -118,7 +118,7 @@ export class RecordStore {
       closeSync(descriptor);
     }
     for (const name of new Set(stored.map((each) => each.name)))
-      this.#outbox.tell((socket) => removeDescriptor(socket, name));
+      this.#outbox.send((socket) => removeDescriptor(socket, name));
   }
 
   /** Keeps the state of a record, which calls this. Returns null when that fails, and reports the failure. */
@@ -178,7 +178,7 @@ export class RecordStore {
 
   #open(): RecordQueue {
     const queue = new RecordQueue(`${PREFIX}${this.#now()}`);
-    this.#outbox.tell((socket) => storeDescriptor(socket, queue));
+    this.#outbox.send((socket) => storeDescriptor(socket, queue));
     return queue;
   }
 

@@ -37,12 +37,12 @@ export class DirectoryStack {
   readonly #root: DirectoryWriter;
   readonly #levels: Level[];
   readonly #user: Owner;
-  readonly #beside: Beside;
+  readonly #runOverlapping: Beside;
   readonly #running = new Set<Promise<void>>();
   #failure: { readonly reason: unknown } | null = null;
 
-  constructor(root: DirectoryWriter, user: Owner, beside: Beside) {
-    this.#beside = beside;
+  constructor(root: DirectoryWriter, user: Owner, runOverlapping: Beside) {
+    this.#runOverlapping = runOverlapping;
     this.#root = root;
     this.#levels = [{ name: '', writer: root, tasks: new Map(), finish: null }];
     this.#user = user;
@@ -136,7 +136,7 @@ export class DirectoryStack {
   }
 
   #run(task: () => Promise<void>): Promise<void> {
-    const run = this.#beside(task)
+    const run = this.#runOverlapping(task)
       .catch((reason: unknown) => {
         this.#failure ??= { reason };
       })

@@ -3,7 +3,7 @@ import { dirname } from 'node:path';
 import { PathHandle } from '../../../linux/files/place.ts';
 import type { Lanes } from '../../../linux/lanes/lanes.ts';
 import { type BytePath, displayPath, pathBuffer } from '../../../linux/paths/byte-path.ts';
-import { about } from '../../../linux/system/errno.ts';
+import { explaining } from '../../../linux/system/errno.ts';
 
 /** Calls fsync(2) on these directories and all their parents, which may be new too. It is cheap if nothing changed. */
 export async function syncDirectories(paths: Iterable<BytePath>, lanes: Lanes): Promise<void> {
@@ -11,7 +11,7 @@ export async function syncDirectories(paths: Iterable<BytePath>, lanes: Lanes): 
   for (const path of paths) {
     for (let directory = path; !synced.has(directory); directory = dirname(directory)) {
       synced.add(directory);
-      await about(displayPath(directory), () => syncDirectory(directory, lanes));
+      await explaining(displayPath(directory), () => syncDirectory(directory, lanes));
     }
   }
 }

@@ -84,7 +84,7 @@ export class ReceivedFile implements AsyncDisposable {
     const opened = this.#opened;
     if (!opened) return;
     this.#opened = null;
-    await this.#context.shared.gate.inside(() => opened.file[Symbol.asyncDispose]());
+    await this.#context.shared.gate.runStep(() => opened.file[Symbol.asyncDispose]());
     opened.place[Symbol.dispose]();
   }
 
@@ -191,7 +191,7 @@ export class ReceivedFile implements AsyncDisposable {
   async #change<T>(step: () => Promise<T>): Promise<T> {
     const { gate, lanes } = this.#context.shared;
     try {
-      return await gate.inside(step);
+      return await gate.runStep(step);
     } catch (error) {
       if (!isOutOfSpace(error)) throw explain(error, this.path, 'make');
       throw await noSpace(this.#length, this.path, error, lanes);

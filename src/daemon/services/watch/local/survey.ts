@@ -219,7 +219,7 @@ function accept(tree: Tree, directory: Directory, result: Scan, deadline: number
   const isLate = () => ++steps % STEPS_BETWEEN_CLOCK_READS === 0 && monotonicMs() > deadline;
   for (let next = result.unreported.next(); !next.done; next = result.unreported.next()) {
     const [name, isDirectory] = next.value;
-    tree.tell('create', directory, name);
+    tree.report('create', directory, name);
     if (isDirectory) tree.enqueue(directory.addChild(name), tree.awaited.has(directory));
     if (isLate()) return false;
   }

@@ -91,7 +91,12 @@ export class Tree implements PlacedTree, Disposable {
   }
 
   /** Reports a change of an entry, unless its path is longer than any that a client can name. */
-  tell(type: WatchEventType, directory: Directory, name: BytePath, movedFrom: BytePath | null = null): void {
+  report(
+    type: WatchEventType,
+    directory: Directory,
+    name: BytePath,
+    movedFrom: BytePath | null = null,
+  ): void {
     if (!this.#isLive || this.isOver) return;
     const path = directory.path();
     if (path === null || path.length + name.length + 1 >= LONGEST_PATH) return;
@@ -113,7 +118,7 @@ export class Tree implements PlacedTree, Disposable {
   /** Reports the removal of an entry, and removes its directory from the tree. */
   removeEntry(directory: Directory, name: BytePath): void {
     this.forget(directory, name);
-    this.tell('remove', directory, name);
+    this.report('remove', directory, name);
   }
 
   /** Call it when directories were surveyed: without others to wait for, the tree is live. */

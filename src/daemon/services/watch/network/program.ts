@@ -37,9 +37,12 @@ class Program {
     this.#watches.set(id, { root, stop });
     let error: SentError | null = null;
     try {
-      const tell = (changes: readonly TreeChange[]) => report({ type: 'changes', id, changes });
+      const reportChanges = (changes: readonly TreeChange[]) => report({ type: 'changes', id, changes });
       const ended = (reason: unknown) => (reason === null ? resolve() : reject(reason));
-      using _ = await MergedWatch.start({ kernel: this.#kernel, root, recursive, tell, ended }, stop.signal);
+      using _ = await MergedWatch.start(
+        { kernel: this.#kernel, root, recursive, report: reportChanges, ended },
+        stop.signal,
+      );
       report({ type: 'started', id });
       await stopped;
     } catch (reason) {

@@ -1,8 +1,8 @@
 import { create } from '@bufbuild/protobuf';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { encodeFrame } from '../../../../../src/daemon/http/connect/codec.ts';
-import { FrameBatch } from '../../../../../src/daemon/http/connect/frame-batch.ts';
+import { encodeFrame } from '../../../../../src/daemon/http/protocol/codec.ts';
+import { FrameBatch } from '../../../../../src/daemon/http/protocol/frame-batch.ts';
 import { addOutputFrame } from '../../../../../src/daemon/http/rpc/event-frames.ts';
 import type { OutputEvent } from '../../../../../src/daemon/services/process/output/events.ts';
 import { ConnectResponseSchema, StartResponseSchema } from '../../../../../src/gen/process/process_pb.js';

@@ -20,7 +20,7 @@ import { type Codec, decodeMessage } from './codec.ts';
 import { COMPRESSED_BYTES, COMPRESSIONS, handleNodeCall } from './connect-node.ts';
 import { timeoutOf } from './request.ts';
 import type { Rpc } from './rpc.ts';
-import { Sending } from './sending.ts';
+import { UnsentBytes } from './unsent-bytes.ts';
 
 /** Smaller answers are not counted, because the limit of connections limits their sum. */
 const COUNTED_BYTES = 64 * 1024;
@@ -195,7 +195,7 @@ async function respond(
   const { response } = call;
   const length = sizeOf(answer);
   const head = ['content-type', codec === 'json' ? 'application/json' : 'application/proto'];
-  if (length > COUNTED_BYTES) new Sending(response, call.shared.unread).wait(length);
+  if (length > COUNTED_BYTES) new UnsentBytes(response, call.shared.unread).wait(length);
   if (encoding !== null && length >= COMPRESSED_BYTES) {
     const coded = await call.race(encoding.compress(bytesOf(answer)));
     head.push('content-encoding', encoding.name, 'content-length', String(coded.length));

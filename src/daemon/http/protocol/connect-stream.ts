@@ -20,8 +20,8 @@ import { EventBatches, type EventStream, messagesOf } from './event-stream.ts';
 import { FrameBatch } from './frame-batch.ts';
 import { timeoutOf } from './request.ts';
 import type { Rpc } from './rpc.ts';
-import { Sending } from './sending.ts';
 import type { OfferedFormat, StreamFormat } from './stream-format.ts';
+import { UnsentBytes } from './unsent-bytes.ts';
 
 /**
  * About so many bytes of output go into one write, because large writes take less CPU per byte. A batch of JSON is smaller, so
@@ -118,7 +118,7 @@ export class StreamServer {
     const { response } = call;
     call.askForBody();
     if (!format.hasStatus) response.writeHead(200, [...format.head]);
-    const sending = new Sending(response, this.#unread);
+    const sending = new UnsentBytes(response, this.#unread);
     const error = await this.#pump(stream, call, format, sending).then(
       () => null,
       (reason: unknown) => sending.dropped ?? reason ?? new EnvdError('internal', 'stream failed'),
@@ -129,7 +129,12 @@ export class StreamServer {
     return error;
   }
 
-  async #pump(stream: EventStream, call: CallScope, format: StreamFormat, sending: Sending): Promise<void> {
+  async #pump(
+    stream: EventStream,
+    call: CallScope,
+    format: StreamFormat,
+    sending: UnsentBytes,
+  ): Promise<void> {
     const { response } = call;
     const feed = await open(stream, call, format);
     call.hold(0);
