@@ -147,7 +147,7 @@ static void on_exit_readable(uv_poll_t* poll, int status, int events) {
   if (result < 0 && errno == EINTR) return;
   if (result == 0 ? info.si_pid == 0 : !exit_of_stranger(s, &info)) return;
   close_handles(s);
-  const double values[5] = {info.si_status, micros(usage.ru_utime), micros(usage.ru_stime), (double)usage.ru_maxrss};
+  const double values[5] = {info.si_status, micros(usage.ru_utime), micros(usage.ru_stime)};
   const char* event = info.si_code == CLD_EXITED ? "exited" : "signaled";
   if (s->state == RUNNING) report(s, info.si_code ? event : "unknown", values);
   if (s->state == FAILED) report_failure(s);

@@ -18,7 +18,7 @@ import { usageExtension } from '../extensions/usage/usage.ts';
 import { createZip } from '../extensions/zip/zip.ts';
 import type { Extension } from '../http/extension.ts';
 import type { StreamServer } from '../http/protocol/connect-stream.ts';
-import type { OfferedFormat } from '../http/protocol/stream-format.ts';
+import type { OfferedFormat } from '../http/protocol/event-stream.ts';
 import type { StreamPlaces } from '../http/protocol/stream-places.ts';
 import type { EntrySource } from '../services/files/entries/entry.ts';
 import type { CgroupAbilities } from '../services/guest/abilities.ts';

@@ -3,8 +3,8 @@ import { EnvdError } from '../../../base/errors.ts';
 import { endOfStreamJson } from '../../http/admission/errors.ts';
 import { ENVELOPE_BYTES, encodeFrame } from '../../http/protocol/codec.ts';
 import { unaryCodecOf } from '../../http/protocol/connect-unary.ts';
+import type { OfferedFormat } from '../../http/protocol/event-stream.ts';
 import type { FrameSink } from '../../http/protocol/frame-batch.ts';
-import type { OfferedFormat } from '../../http/protocol/stream-format.ts';
 
 const TYPE = 'application/x-ndjson';
 const ACCEPTED = /(?:^|,) *application\/x-ndjson *(?:[;,]|$)/i;

@@ -16,7 +16,7 @@ import type { SearchProcess, SearchProcesses } from './search-processes.ts';
 const DEFAULT_RESULTS = 10_000;
 const MAX_RESULTS = 100_000;
 const MAX_CONTEXT = 20;
-/** So many results are decoded and encoded in one turn of the event loop. */
+/** This many results are decoded and encoded in one turn of the event loop. */
 const AT_ONCE = 64;
 
 /** Implements Find: sends each result when the program finds it, then the end event. */

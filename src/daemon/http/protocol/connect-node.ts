@@ -86,7 +86,6 @@ export function failedCall({ scope, sending }: NodeCall, error: unknown): Connec
   return toConnectError(error);
 }
 
-/** Serves a call by connect-node. */
 export async function serveByConnectNode(scope: CallScope, handler: UniversalHandler): Promise<void> {
   const { request, response, shared } = scope;
   scope.askForBody();

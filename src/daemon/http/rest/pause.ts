@@ -12,7 +12,7 @@ export const FREEZE_QUERY = object({
   maxWaitMs: positive(0),
 });
 
-/** A freeze visits at most so many cgroups, whatever `maxCgroups` says. */
+/** A freeze visits at most this many cgroups, whatever `maxCgroups` says. */
 const LIMIT_OF_MAX_CGROUPS = 8192;
 
 /** Registers `/freeze`, which stops the workload before a pause, and `/unfreeze`, which undoes that when the pause has failed. */

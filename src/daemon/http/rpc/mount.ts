@@ -31,7 +31,6 @@ const CONTENT_TYPES = [
 /** gRPC needs HTTP/2. connect-node refuses gRPC-Web as text without saying why. */
 const UNSERVED = /^application\/grpc(?!-web(?:[+; ]|$))/i;
 
-/** Returns all RPCs. */
 export function createRpcs(
   dependencies: RpcDependencies,
   streams: StreamServer,

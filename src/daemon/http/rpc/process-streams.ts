@@ -57,7 +57,7 @@ export function startStream(
   };
 }
 
-/** A tag or start id may have so many bytes, because the daemon keeps it until 30 s after the process' end. */
+/** A tag or start id may have this many bytes, because the daemon keeps it until 30 s after the process' end. */
 const MOST_NAMED = 4096;
 
 /** Returns `name`. Throws `invalid_argument` when it is too long. */

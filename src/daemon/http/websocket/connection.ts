@@ -6,9 +6,9 @@ import type { Quota } from '../../../base/quota.ts';
 import { statusOf } from '../admission/errors.ts';
 import { UnsentBytes } from '../protocol/unsent-bytes.ts';
 
-/** So many messages of a client are taken ahead; then its connection is read no more. */
+/** This many messages of a client are taken ahead; then its connection is read no more. */
 const MOST_AHEAD = 4;
-/** So many bytes wait for the client before its stream is full. */
+/** This many bytes wait for the client before its stream is full. */
 const MOST_UNSENT = 64 * 1024;
 /** A quiet connection gets a ping at this interval, so that no proxy closes it, and a client that has gone is noticed. */
 const PING_MS = 30_000;
@@ -57,7 +57,6 @@ export class WebSocketConnection {
     await promise.finally(() => this.#sending.taken());
   }
 
-  /** Calls `listener` while the client takes nothing of what it is sent. */
   onStall(listener: () => void): void {
     this.#sending.onStall(listener);
   }

@@ -4,7 +4,7 @@ import { type FindOptions, type Lanes, MAX_MOUNTS, NoAnswer } from '../lanes/lan
 import { type BytePath, bytePath, pathBuffer } from '../paths/byte-path.ts';
 import { type DirectoryRecords, native } from '../system/native.ts';
 
-/** Holds one directory entry and its attributes, as the kernel reports them. The name may not be valid UTF-8. */
+/** One directory entry and its attributes, as the kernel reports them. The name may not be valid UTF-8. */
 export interface RawEntry {
   /** The entry takes this many bytes of memory. */
   readonly bytes: number;
@@ -23,7 +23,7 @@ export interface RawEntry {
   readonly attributes: readonly Attribute[];
 }
 
-/** Holds an extended attribute, xattr(7). */
+/** An extended attribute, xattr(7). */
 export interface Attribute {
   readonly name: string;
   readonly value: Buffer;
@@ -49,7 +49,7 @@ export async function readRawEntry(path: Buffer, prefix: string, lanes: Lanes): 
   return new EntryRecord(value, 0);
 }
 
-/** Holds the entries of a directory. */
+/** The entries of a directory. */
 export interface ListedEntries {
   /** They are sorted by the bytes of their names, and decoded only when they are taken. */
   readonly entries: Iterable<RawEntry>;
@@ -61,7 +61,7 @@ export interface ListedEntries {
 export class DirectoryListing implements ListedEntries, Disposable {
   readonly entries: Iterable<RawEntry>;
   readonly bytes: number;
-  /** This is the path by which the directory was opened. */
+  /** The path by which the directory was opened. */
   readonly path: BytePath;
   readonly #prefix: string;
   readonly #directory: Listed;

@@ -25,7 +25,7 @@ export const FILE_MODE = 0o644;
 const NO_TMPFILE = ['EACCES', 'ENOTSUP', 'EOPNOTSUPP', 'EISDIR', 'EINVAL', 'EROFS', 'EPERM'];
 
 /**
- * Holds a name in an open directory. Operations on it are not redirected when somebody replaces a part of the path
+ * A name in an open directory. Operations on it are not redirected when somebody replaces a part of the path
  * afterwards. If the path led through a symbolic link that another user than root owns, operations have that user's
  * permissions. See `native.openPlace`. Methods throw the system calls' errors, and `NoAnswer`.
  */
@@ -35,7 +35,7 @@ export class PathHandle implements Disposable {
   readonly #lanes: Lanes;
   #at: NativePlace;
   #lane: Lane;
-  /** This counts the calls in progress, which use the directory. */
+  /** Counts the calls in progress, which use the directory. */
   #underWay = 0;
   #isDisposed = false;
 

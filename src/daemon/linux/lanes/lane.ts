@@ -8,7 +8,7 @@ export interface Lane {
   readonly mounts: readonly number[];
   /** Jobs are counted and limited under these keys. */
   readonly keys: readonly string[];
-  /** This says how long callers wait. */
+  /** Says how long callers wait. */
   readonly patience: Patience;
 }
 
@@ -69,7 +69,6 @@ export function both(left: Lane, right: Lane): Lane {
   };
 }
 
-/** Returns `lane` with one more mount. */
 export function entering({ mounts, keys }: Lane, mount: number): Lane {
   const own = [`mount ${mount}`, isFuseMount(mount) ? 'fuse' : 'network'];
   // A job on a mount must not keep others from the lanes of local files.

@@ -2,7 +2,6 @@ import { closeSync, readSync } from 'node:fs';
 import { isSystemError } from '../../../base/errors.ts';
 import { native } from '../system/native.ts';
 
-/** The most bytes of a message. */
 export const MESSAGE_BYTES = 16 * 1024;
 
 /** Bytes with descriptors, which belong to whoever has the message. */

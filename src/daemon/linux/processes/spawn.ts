@@ -13,7 +13,6 @@ export interface ProcessExit {
   readonly signal: number | null;
   readonly userMicros: number;
   readonly systemMicros: number;
-  readonly maxRssKib: number;
 }
 
 /** Describes a process to start. All names and paths are resolved. */
@@ -103,20 +102,14 @@ function start(launch: Launch, terminal: number, withStdin: boolean): Promise<St
       failing = null;
       const process = { pid: a, pidfd, isChild: true, isOver: event === 'ran', exit: exit.promise };
       started.resolve({ process, pipes: { stdin: b === NONE ? null : b, stdout: c, stderr: d } });
-    } else if (event === 'exited' || event === 'signaled') exit.resolve(exitFrom(event, a, b, c, d));
+    } else if (event === 'exited' || event === 'signaled') exit.resolve(exitFrom(event, a, b, c));
     else if (failing !== null) started.reject(describe(event, a, failing));
   });
   return started.promise;
 }
 
 /** The exit of a process that is not a child of this process, when nobody can tell it any more. */
-export const UNKNOWN_EXIT: ProcessExit = {
-  code: null,
-  signal: null,
-  userMicros: 0,
-  systemMicros: 0,
-  maxRssKib: 0,
-};
+export const UNKNOWN_EXIT: ProcessExit = { code: null, signal: null, userMicros: 0, systemMicros: 0 };
 
 /**
  * Waits for the end of a process that an earlier program has started, and reaps it if it is a child. The result owns
@@ -127,8 +120,8 @@ export function followProcess(pid: number, pidfd: number | null, isChild: boolea
   const exit = Promise.withResolvers<ProcessExit>();
   const spawned = { pid, isChild, isOver: false, exit: exit.promise };
   try {
-    const followed = native.follow(pid, pidfd ?? NONE, (event, a, b, c, d) =>
-      exit.resolve(event === 'unknown' ? UNKNOWN_EXIT : exitFrom(event, a, b, c, d)),
+    const followed = native.follow(pid, pidfd ?? NONE, (event, a, b, c) =>
+      exit.resolve(event === 'unknown' ? UNKNOWN_EXIT : exitFrom(event, a, b, c)),
     );
     return { ...spawned, pidfd: followed };
   } catch (error) {
@@ -140,21 +133,9 @@ export function followProcess(pid: number, pidfd: number | null, isChild: boolea
 }
 
 /** Translates what `native.spawn` reports of an exit. */
-function exitFrom(
-  event: string,
-  status: number,
-  userMicros: number,
-  systemMicros: number,
-  maxRssKib: number,
-): ProcessExit {
+function exitFrom(event: string, status: number, userMicros: number, systemMicros: number): ProcessExit {
   const exited = event === 'exited';
-  return {
-    code: exited ? status : null,
-    signal: exited ? null : status,
-    userMicros,
-    systemMicros,
-    maxRssKib,
-  };
+  return { code: exited ? status : null, signal: exited ? null : status, userMicros, systemMicros };
 }
 
 /** Returns the arguments of `native.spawn`. */

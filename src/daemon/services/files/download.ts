@@ -27,9 +27,9 @@ export class Download implements AsyncDisposable {
   readonly name: string;
   /** The size is in bytes. It is null if it is unknown before the end of file, as for large files in /proc. */
   readonly size: number | null;
-  /** This is the modification time, or null for files that the kernel generates on each read. */
+  /** The modification time, or null for files that the kernel generates on each read. */
   readonly modified: Date | null;
-  /** This is the strong validator (RFC 9110, section 8.8.1) without quotes. It is null when `modified` is. */
+  /** The strong validator (RFC 9110, section 8.8.1) without quotes. It is null when `modified` is. */
   readonly tag: string | null;
   readonly content: Buffer | OpenFile;
 

@@ -21,7 +21,6 @@ export interface HandedOver {
   readonly processes: ProcessTable;
   readonly records: RecordStore;
   readonly ports: Forwards;
-  /** Null when there are no cgroups. */
   readonly root: CgroupRoot | null;
 }
 

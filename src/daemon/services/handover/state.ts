@@ -52,7 +52,6 @@ interface Others extends Settings {
   /** The queues with the records for a crash. See `RecordStore`. */
   readonly records: readonly StoredDescriptor[];
   readonly forwards: ForwardsState;
-  /** Undefined when there are no cgroups. */
   readonly cgroupRoot: CgroupRoot | undefined;
 }
 

@@ -79,7 +79,6 @@ export class Volumes {
     return [...this.#mounted].map(([path, volume]) => ({ path, ...volume }));
   }
 
-  /** Takes over the volumes of an earlier program. */
   continueFrom(volumes: readonly VolumeState[]): void {
     for (const { path, ...volume } of volumes) this.#mounted.set(path, volume);
   }

@@ -207,7 +207,6 @@ export class Forwards implements Disposable {
     return gone.map(({ listener }) => listener.port);
   }
 
-  /** Returns the listeners to open forwards for. */
   #new(chosen: ReadonlyMap<number, Listener>): Listener[] {
     const found = [...chosen.values()].filter(
       ({ port }) => !this.#forwards.has(port) && !this.#failed.has(port),

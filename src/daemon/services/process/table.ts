@@ -39,7 +39,7 @@ export class ProcessTable {
   readonly #options: ProcessOptions;
   readonly #launcher: Launcher;
   readonly #free: Semaphore;
-  /** This says why no process can be started, or is null. */
+  /** Says why no process can be started, or is null. */
   #refusal: string | null = null;
   readonly #launches = new Set<Promise<ManagedProcess>>();
 

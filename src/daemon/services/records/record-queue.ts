@@ -8,7 +8,6 @@ import {
 } from '../../linux/memory/message-queue.ts';
 import type { StoredDescriptor } from '../../linux/system/systemd.ts';
 
-/** Removes a message from its queue. */
 export type Removal = () => void;
 
 /** A queue whose messages can be removed one by one. */

@@ -24,7 +24,6 @@ export interface FoundRecord {
   readonly descriptors: Readonly<Record<string, number>>;
 }
 
-/** The text of a message. */
 interface RecordContent extends Omit<FoundRecord, 'descriptors'> {
   /** A number that only grows. Of messages with the same key, the one with the largest number is valid. */
   readonly at: number;
@@ -32,7 +31,6 @@ interface RecordContent extends Omit<FoundRecord, 'descriptors'> {
   readonly names: readonly string[];
 }
 
-/** The names of the queues begin so. */
 const PREFIX = 'envd-';
 /**
  * Up to this number, each record that may change has a queue of its own, because the removal of a message sends those before it

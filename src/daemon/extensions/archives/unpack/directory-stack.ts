@@ -13,13 +13,13 @@ const MAX_TASKS = 16;
 export interface Level {
   readonly name: BytePath;
   readonly writer: DirectoryWriter;
-  /** These are entries of the directory that are being stored, by name. */
+  /** Entries of the directory that are being stored, by name. */
   readonly tasks: Map<BytePath, Promise<void>>;
   /** Completes the directory when all entries are in it. */
   finish: (() => Promise<void>) | null;
 }
 
-/** Holds what an archive says about a directory. */
+/** What an archive says about a directory. */
 export interface DirectoryFacts {
   readonly mode: number;
   readonly owner: Owner;

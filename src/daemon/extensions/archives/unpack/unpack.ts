@@ -20,16 +20,16 @@ const MAX_ID = 0xffff_fffe;
 export interface Unpacked {
   files: number;
   directories: number;
-  /** This counts symbolic and hard links. */
+  /** Counts symbolic and hard links. */
   links: number;
-  /** This is the content of files. */
+  /** The content of files. */
   bytes: number;
-  /** This counts fifos and devices, which are not unpacked. */
+  /** Counts fifos and devices, which are not unpacked. */
   skipped: number;
 }
 
 export interface UnpackOptions {
-  /** This is the path in errors. */
+  /** The path in errors. */
   readonly shown: string;
   readonly user: User;
   /** The signal aborts when the client disconnects. */

@@ -14,9 +14,9 @@ import { ARCHIVE_QUERY, CALLER_QUERY, COMPOSE_REQUEST, downloadQuery, UPLOAD_QUE
 import { changeOf } from './upload-change.ts';
 import { isUpload, mediaTypeOf, metadataOf, unsupportedType, uploadedParts } from './upload-parts.ts';
 
-/** One upload keeps about so many bytes in buffers, for the disk, a parser and a decoder. */
+/** One upload keeps about this many bytes in buffers, for the disk, a parser and a decoder. */
 const UPLOAD_BYTES = 256 * 1024;
-/** All uploads together may keep so many bytes more. An upload that finds room writes larger batches. */
+/** All uploads together may keep this many bytes more. An upload that finds room writes larger batches. */
 const ROOM_BYTES = 32 * 1024 * 1024;
 
 /** What extensions add to downloads and uploads. */

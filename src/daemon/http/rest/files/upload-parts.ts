@@ -14,9 +14,9 @@ const RAW = 'application/octet-stream';
 const MULTIPART = 'multipart/form-data';
 /** Parts with this name are stored as files. */
 const FILE = 'file';
-/** An error shows so many other names, and so many characters of each. */
+/** An error shows this many other names, and this many characters of each. */
 const [MOST_SHOWN, LONGEST_SHOWN] = [10, 100];
-/** The response to an upload, which has paths, names and metadata of all its files as JSON, may have so many bytes. */
+/** The response to an upload, which has paths, names and metadata of all its files as JSON, may have this many bytes. */
 const MAX_RESPONSE = 4 * 1024 * 1024;
 
 /** Returns whether the content type is one of those accepted for uploads, apart from archives. */

@@ -20,7 +20,7 @@ const SMALL_PIECES = 16;
 
 interface OpenedFile {
   readonly place: PathHandle;
-  /** This says whether the file existed when the upload began. */
+  /** Says whether the file existed when the upload began. */
   readonly exists: boolean;
   file: StagedFile | MemoryContent | InPlaceFile;
 }
@@ -34,7 +34,7 @@ export class ReceivedFile implements AsyncDisposable {
   readonly path: string;
   readonly #length: number | null;
   readonly #context: FileContext;
-  /** This is all content so far while the file is small. It is null afterwards. */
+  /** All content so far while the file is small. It is null afterwards. */
   #pieces: Buffer[] | null = [];
   #size = 0;
   #opened: OpenedFile | null = null;

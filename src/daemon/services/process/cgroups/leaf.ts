@@ -17,7 +17,7 @@ const AT_ONCE = 16;
 const FIRST_SWEEP_MS = 20;
 const LAST_SWEEP_MS = 10_000;
 
-/** Holds the kernel's figures for a process and all below it. A figure is null when the kernel does not report it. */
+/** The kernel's figures for a process and all below it. A figure is null when the kernel does not report it. */
 export interface TreeUsage {
   readonly peakMemoryBytes: number | null;
   readonly outOfMemory: boolean | null;
@@ -109,7 +109,6 @@ export class Leaves implements Disposable {
     return new Leaf(parent.child(`${process.pid}-${this.#count}`), this);
   }
 
-  /** Returns the leaf of a process of an earlier program. */
   existing(path: string): Leaf {
     return new Leaf(new Cgroup(path), this);
   }

@@ -5,12 +5,12 @@ import { type KeptConfig, shortened } from './process-config.ts';
 import type { ProcessState, RecordedState } from './process-state.ts';
 import type { ProcessRecord } from './records.ts';
 
-/** Holds a process that has ended, for clients that connect later. It keeps little, because there may be thousands. */
+/** A process that has ended, for clients that connect later. It keeps little, because there may be thousands. */
 export class EndedProcess {
   readonly pid: number;
   readonly tag: string | null;
   readonly startId: string | null;
-  /** This is what was asked for, as far as a repeated start needs it. */
+  /** What was asked for, as far as a repeated start needs it. */
   readonly config: KeptConfig;
   readonly end: EndEvent;
   /** The end event was appended at this time, by `monotonicMs`. */
@@ -18,7 +18,7 @@ export class EndedProcess {
   readonly output: Output;
   readonly #last: ProcessState;
   readonly #record: ProcessRecord;
-  /** This is null if no process holds the output open. */
+  /** Null if no process holds the output open. */
   #held: Channels | null;
 
   /** `output` must have the end event. What `channels` read is discarded, but other processes may hold them open. */

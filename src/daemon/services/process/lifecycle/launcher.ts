@@ -26,13 +26,12 @@ export interface LauncherOptions extends LaunchPlace {
   readonly startTimeout: number;
   /** This much output of each process is kept for clients that reconnect, in bytes. */
   readonly historyBytes: number;
-  /** This bounds what waits for slow readers. */
   readonly unread: Quota;
 }
 
 /** Makes new processes, and takes over those of an earlier daemon. It owns what they share. */
 export class Launcher implements Disposable {
-  /** This counts the bytes of output of all processes, by stream. */
+  /** Counts the bytes of output of all processes, by stream. */
   readonly written: Record<OutputStream, number> = { stdout: 0, stderr: 0, pty: 0 };
   readonly #cgroups: WorkloadCgroups;
   readonly #options: LauncherOptions;
@@ -96,7 +95,6 @@ export class Launcher implements Disposable {
     return this.#records.starting({ ...start, leaf: null });
   }
 
-  /** Stops removing cgroups. */
   [Symbol.dispose](): void {
     this.#leaves[Symbol.dispose]();
   }

@@ -79,7 +79,6 @@ export class ProcessIndex {
     start.catch(() => this.#starts.delete(startId));
   }
 
-  /** Adds a process that runs. */
   add(process: ManagedProcess): void {
     this.#retained.delete(process.pid);
     this.#running.set(process.pid, process);

@@ -42,7 +42,7 @@ interface ProcessParts extends Pick<ManagedProcess, 'config' | 'tag' | 'startId'
 /** Manages a process from its start to its end. */
 export class ManagedProcess {
   readonly pid: number;
-  /** This is what was asked for, as far as it is kept. */
+  /** What was asked for, as far as it is kept. */
   readonly config: KeptConfig;
   readonly tag: string | null;
   readonly startId: string | null;

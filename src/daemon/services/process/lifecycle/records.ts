@@ -11,9 +11,9 @@ const KEPT_MS = 1000;
 export interface BegunStart {
   /** The key of its record, if it has one. */
   readonly record?: string | undefined;
-  /** This is the path of its cgroup, or null. */
+  /** The path of its cgroup, or null. */
   readonly leaf: string | null;
-  /** This is its idempotency key, or null. */
+  /** Its idempotency key, or null. */
   readonly startId: string | null;
 }
 
@@ -30,7 +30,7 @@ export type ProcessRecordContent =
 /** Records all processes, for a program that comes after a crash. */
 export class ProcessRecords {
   readonly #store: RecordStore;
-  /** This is the key of the record with the kept output. */
+  /** The key of the record with the kept output. */
   readonly #output: string;
 
   /** `memory` holds the kept output. What `poller` reads from pipes is recorded until it is in the kept output. */
@@ -62,7 +62,6 @@ export class ProcessRecords {
   }
 }
 
-/** Records the state of one process. */
 export class ProcessRecord {
   readonly #record: KeptRecord;
   readonly #output: string;

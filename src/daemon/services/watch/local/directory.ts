@@ -23,7 +23,6 @@ export interface Scan {
   readonly events: InotifyEvent[];
   /** The number of `events` up to the end of the read, whose results the read may have seen. */
   overlapping: number;
-  /** The number of `events` that were applied. */
   applied: number;
   /** Whether entries have been reported. From then on the result stays valid when the directory moves. */
   isAccepted: boolean;

@@ -170,7 +170,6 @@ async function readNames(
   return directory.scan !== null;
 }
 
-/** Returns the bytes that the names take. */
 function addNames(known: Scan['known'], names: readonly BytePath[], areDirectories: boolean): number {
   let bytes = 0;
   for (const name of names) {
@@ -235,7 +234,6 @@ function accept(tree: Tree, directory: Directory, result: Scan, deadline: number
   return true;
 }
 
-/** Discards what was read of a directory. */
 function cancel(tree: Tree, directory: Directory): void {
   directory.scan = null;
   if (directory !== tree.root) tree.kernel.release(directory);

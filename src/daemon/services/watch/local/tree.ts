@@ -38,7 +38,6 @@ export class Tree implements PlacedTree, Disposable {
   readonly recursive: boolean;
   readonly enters: (path: BytePath) => boolean;
   root: Directory;
-  /** Directories that the survey has yet to read. */
   readonly unsurveyed: Directory[] = [];
   /** Directories that must be surveyed before the tree is live. */
   readonly awaited = new Set<Directory>();
@@ -82,7 +81,6 @@ export class Tree implements PlacedTree, Disposable {
     return this.#isLive;
   }
 
-  /** Resolves when there are directories to survey. */
   async hasUnsurveyed(): Promise<void> {
     if (this.unsurveyed.length > 0) return;
     await new Promise<void>((resolve) => {
@@ -167,7 +165,6 @@ export class Tree implements PlacedTree, Disposable {
     this.#end(error instanceof Error ? error : new Error(String(error)));
   }
 
-  /** Releases the kernel watches. */
   [Symbol.dispose](): void {
     if (this.isOver) return;
     this.isOver = true;

@@ -41,7 +41,6 @@ export class Ledger {
     this.#root = root;
   }
 
-  /** The number of entries. */
   get size(): number {
     return this.#size;
   }
@@ -51,7 +50,6 @@ export class Ledger {
     return this.#changes.length;
   }
 
-  /** Takes the changes that have been found since the last call. */
   take(): TreeChange[] {
     const changes = this.#changes;
     this.#changes = [];

@@ -43,7 +43,6 @@ export class MergedWatch implements WatchSink, Disposable {
   readonly #incoming: TreeChange[] = [];
   /** Entries that polling found changed, and whose delay goes on. */
   readonly #changed = new Set<BytePath>();
-  /** Entries to check now. */
   #due: BytePath[] = [];
   /** How the watch ends once everything that has arrived was handled. */
   #ending: { readonly error: Error | null } | null = null;

@@ -11,7 +11,6 @@ import type { NetworkReport, NetworkRequest, SentError } from './protocol.ts';
 
 const ALIVE_MS = 1000;
 
-/** The watches of one network file system. */
 class Program {
   readonly #kernel = new KernelWatches();
   /** The watches by id. `stop` ends a watch, also while it is being started. */
