@@ -24,7 +24,7 @@ export function recallWaiting(): void;
  * - `started`: the pid; the caller's ends of stdin, stdout and stderr (close-on-exec, non-blocking, owned by the caller; -1: none);
  *   and the pidfd, which is open until the next report. Without a terminal, this report comes 2 ms after the execve.
  * - `ran`: the same, in place of `started`, when the process ends within those 2 ms; the next report follows at once.
- * - `exited` or `signaled`: the exit code or the signal; microseconds of user and of system time; peak resident memory in KiB.
+ * - `exited` or `signaled`: the exit code or the signal; microseconds of user and of system time.
  * - Any other event is the name of the step that failed, with the errno. It comes in place of all others.
  */
 export type OnProcess = (event: string, a: number, b: number, c: number, d: number, e: number) => void;

@@ -47,24 +47,24 @@ const OWNERS: Record<string, RegExp> = {
   'prom-client':
     /^(daemon\/extensions\/prometheus\/metrics-page|gateway\/(metrics|routes\/request-times))\.ts$/,
   fastify:
-    /^(daemon\/http\/((server|routes|extension|rpc\/mount|websocket\/upgrades)|(admission|json|rest)\/.+)|daemon\/extensions\/.+|gateway\/api\/.+)\.ts$/,
+    /^(daemon\/http\/((server|routes|extension|rpc\/mount|websocket\/upgrades)|(admission|rest)\/.+)|daemon\/extensions\/.+|gateway\/api\/.+)\.ts$/,
   httpxy: /^gateway\/proxy\/proxy\.ts$/,
   '@redis/client': /^gateway\/registry\/(redis-client|redis-link|redis-scripts|agreement)\.ts$/,
   '@fastify/cors': /^daemon\/http\/admission\/admission\.ts$/,
   '@fastify/busboy': /^daemon\/http\/rest\/.+\.ts$/,
   '@connectrpc/connect':
-    /^(daemon\/http\/((connect|rpc)\/.+|admission\/errors)|cli\/(connection|process|transfer|conformance)\/.+)\.ts$/,
+    /^(daemon\/http\/((protocol|rpc)\/.+|admission\/errors)|cli\/(connection|process|transfer|conformance)\/.+)\.ts$/,
   '@connectrpc/connect-node':
-    /^(daemon\/http\/connect\/connect-node|cli\/connection\/connection|cli\/conformance\/suite\/daemon)\.ts$/,
-  '@bufbuild/protobuf': /^(daemon\/(http\/(connect|rpc)|extensions)|cli\/(process|conformance))\/.+\.ts$/,
+    /^(daemon\/http\/protocol\/connect-node|cli\/connection\/connection|cli\/conformance\/suite\/daemon)\.ts$/,
+  '@bufbuild/protobuf': /^(daemon\/(http\/(protocol|rpc)|extensions)|cli\/(process|conformance))\/.+\.ts$/,
   ignore: /^(daemon\/extensions\/search\/.+|cli\/transfer\/excludes)\.ts$/,
   'client-zip': /^daemon\/extensions\/zip\/.+\.ts$/,
   'tar-stream': /^cli\/transfer\/.+\.ts$/,
   diff: /^daemon\/extensions\/search\/.+\.ts$/,
-  'mime-types': /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
-  'content-disposition': /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
-  'range-parser': /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
-  fresh: /^daemon\/(services\/files|http\/(rest|json))\/.+\.ts$/,
+  'mime-types': /^daemon\/(services\/files|http\/rest)\/.+\.ts$/,
+  'content-disposition': /^daemon\/(services\/files|http\/rest)\/.+\.ts$/,
+  'range-parser': /^daemon\/(services\/files|http\/rest)\/.+\.ts$/,
+  fresh: /^daemon\/(services\/files|http\/rest)\/.+\.ts$/,
   ws: /^(daemon\/http\/websocket\/(connection|handshake)|cli\/(connection|conformance\/cases)\/.+)\.ts$/,
   '@modelcontextprotocol/server': /^cli\/mcp\/.+\.ts$/,
   zod: /^cli\/mcp\/.+\.ts$/,
@@ -76,7 +76,7 @@ const OWNERS: Record<string, RegExp> = {
       /^cli\/console\/page\/terminals\/screen\.ts$/,
     ]),
   ),
-  negotiator: /^daemon\/(services\/files|http\/(rest|json)|extensions)\/.+\.ts$/,
+  negotiator: /^daemon\/(services\/files|http\/rest|extensions)\/.+\.ts$/,
 };
 
 interface Import {
@@ -167,7 +167,7 @@ describe('layers', () => {
 
   test('only rpc, extensions and the command line import the generated messages', () => {
     const known =
-      /^(daemon\/(http\/(connect|rpc)|extensions)|cli\/(connection|process|transfer|conformance|mcp|commands))\//;
+      /^(daemon\/(http\/(protocol|rpc)|extensions)|cli\/(connection|process|transfer|conformance|mcp|commands))\//;
     expect(edges.filter(({ from, to }) => programOf(to) === 'gen' && !known.test(from))).toEqual([]);
   });
 

@@ -88,7 +88,7 @@ export async function limited<T>(
 }
 
 /** Resolves when `work` has resolved, or in the next turn of the event loop if that comes first. `work` must not reject. */
-export function orNextTurn(work: Promise<unknown>): Promise<void> {
+export function waitOneTurnFor(work: Promise<unknown>): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
   const turn = setImmediate(resolve);
   void work.then(() => {

@@ -8,7 +8,7 @@ import { Agent, request } from 'node:http';
 import { text } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
 import { create } from '@bufbuild/protobuf';
-import { encodeFrame } from '../../src/daemon/http/connect/codec.ts';
+import { encodeFrame } from '../../src/daemon/http/protocol/codec.ts';
 import { StartRequestSchema } from '../../src/gen/process/process_pb.js';
 import { drain, startRequest } from '../support/clients/raw-client.ts';
 import { startBenchDaemon } from './daemon.ts';

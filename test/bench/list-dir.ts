@@ -11,7 +11,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { create, toBinary } from '@bufbuild/protobuf';
 import { Quota } from '../../src/base/quota.ts';
-import { unaryCodecOf } from '../../src/daemon/http/connect/connect-unary.ts';
+import { unaryCodecOf } from '../../src/daemon/http/protocol/connect-unary.ts';
 import { entryToMessage } from '../../src/daemon/http/rpc/entry.ts';
 import { filesystemRpcs } from '../../src/daemon/http/rpc/filesystem.ts';
 import { UserDatabase } from '../../src/daemon/linux/system/users.ts';

@@ -1,6 +1,6 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
-import type { Codec } from '../../src/daemon/http/connect/codec.ts';
+import type { Codec } from '../../src/daemon/http/protocol/codec.ts';
 import { drain, startRequest } from '../support/clients/raw-client.ts';
 import { DAEMON_FLAGS } from './daemon.ts';
 import { cpuOf } from './figures.ts';

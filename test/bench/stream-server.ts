@@ -8,7 +8,7 @@ import { type AddressInfo, createServer as createSocketServer, type Socket } fro
 import { create } from '@bufbuild/protobuf';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
 import { Quota } from '../../src/base/quota.ts';
-import { StreamServer } from '../../src/daemon/http/connect/connect-stream.ts';
+import { StreamServer } from '../../src/daemon/http/protocol/connect-stream.ts';
 import { startStream } from '../../src/daemon/http/rpc/process-streams.ts';
 import type { EndEvent } from '../../src/daemon/services/process/output/events.ts';
 import {

@@ -1,6 +1,6 @@
 import type { FastifyInstance } from 'fastify';
 import type { CallTally } from '../../base/http/call-tally.ts';
-import type { Rpc } from './connect/rpc.ts';
+import type { Rpc } from './protocol/rpc.ts';
 import type { ArchiveFormat, ArchiveUpload } from './rest/files/archives.ts';
 import type { ContentDigests } from './rest/files/content-digests.ts';
 import type { Listing } from './rpc/process.ts';

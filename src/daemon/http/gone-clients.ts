@@ -2,9 +2,9 @@ import type { Socket } from 'node:net';
 import type { Connections } from '../../base/http/connections.ts';
 import { nameOfConnection } from '../linux/network/unanswered.ts';
 
-/** How often the daemon looks for clients that are gone, in milliseconds. */
-const LOOK_MS = 10_000;
-/** A client that acknowledges nothing for so long is gone, in milliseconds. With a look, this is less than a minute. */
+/** How often the daemon checks for clients that are gone, in milliseconds. */
+const CHECK_MS = 10_000;
+/** A client that acknowledges nothing for so long is gone, in milliseconds. With a check, this is less than a minute. */
 const SILENCE_MS = 45_000;
 
 /** Returns how long each peer that owes an answer has acknowledged nothing, see `readUnanswered`. */
@@ -13,7 +13,7 @@ type ReadSilence = () => Promise<ReadonlyMap<string, number>>;
 /**
  * Ends the connections of clients that have gone without a word while bytes were under way to them. A client that lives and reads
  * nothing keeps its connection, because its kernel acknowledges the probes of the closed window. The kernel sends the probes
- * farther and farther apart, so a long silence alone means nothing: two looks in succession must find the same attempt without
+ * farther and farther apart, so a long silence alone means nothing: two checks in succession must find the same attempt without
  * an answer. Keep-alive ends idle connections.
  */
 export class GoneClients implements Disposable {
@@ -22,29 +22,29 @@ export class GoneClients implements Disposable {
   readonly #onFailure: (error: unknown) => void;
   readonly #timer: NodeJS.Timeout;
   #suspects: ReadonlySet<Socket> = new Set();
-  #isLooking = false;
+  #isChecking = false;
 
-  /** `onFailure` is called for each look that fails. */
+  /** `onFailure` is called for each check that fails. */
   constructor(connections: Connections, read: ReadSilence, onFailure: (error: unknown) => void) {
     this.#connections = connections;
     this.#read = read;
     this.#onFailure = onFailure;
-    this.#timer = setInterval(() => void this.#look(), LOOK_MS).unref();
+    this.#timer = setInterval(() => void this.#check(), CHECK_MS).unref();
   }
 
   [Symbol.dispose](): void {
     clearInterval(this.#timer);
   }
 
-  async #look(): Promise<void> {
-    if (this.#isLooking || this.#connections.open === 0) return;
-    this.#isLooking = true;
+  async #check(): Promise<void> {
+    if (this.#isChecking || this.#connections.open === 0) return;
+    this.#isChecking = true;
     try {
       this.#judge(await this.#read());
     } catch (error) {
       this.#onFailure(error);
     } finally {
-      this.#isLooking = false;
+      this.#isChecking = false;
     }
   }
 

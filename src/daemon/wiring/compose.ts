@@ -6,9 +6,9 @@ import { Transfers } from '../../base/tally.ts';
 import { type Config, environmentWith } from '../config/config.ts';
 import { readTokenFile } from '../config/token-file.ts';
 import { REQUEST_LIMIT_BYTES } from '../http/bodies/body-limits.ts';
-import { StreamServer } from '../http/connect/connect-stream.ts';
-import { StreamPlaces } from '../http/connect/stream-places.ts';
 import { GoneClients } from '../http/gone-clients.ts';
+import { StreamServer } from '../http/protocol/connect-stream.ts';
+import { StreamPlaces } from '../http/protocol/stream-places.ts';
 import { App } from '../http/server.ts';
 import { Lanes } from '../linux/lanes/lanes.ts';
 import { portOf } from '../linux/network/listening-socket.ts';
@@ -17,8 +17,8 @@ import { onlyUser, UserDatabase } from '../linux/system/users.ts';
 import { type FirstAccess, Guest } from '../services/guest/guest.ts';
 import { Health } from '../services/guest/health.ts';
 import { MetricsReader } from '../services/guest/metrics.ts';
+import { continueFromEarlier, snapshotOf } from '../services/handover/hand-over.ts';
 import { type Handover, headOf } from '../services/handover/state.ts';
-import { snapshotOf, succeed } from '../services/handover/succession.ts';
 import { Upgrade } from '../services/handover/upgrade.ts';
 import { SYSTEM_TRUST_STORE, trustVariables } from '../services/init/ca-bundle.ts';
 import { SYSTEM_TOOLS, Volumes } from '../services/init/volumes.ts';
@@ -26,6 +26,7 @@ import { Collapser } from '../services/pause/collapse.ts';
 import type { FilesystemFreezer } from '../services/pause/filesystem-freezer.ts';
 import type { Freezer } from '../services/pause/freezer.ts';
 import { IdleTrim } from '../services/pause/idle-trim.ts';
+import { unlockRoot } from '../services/process/cgroups/cgroup-root.ts';
 import { processLog } from '../services/process/lifecycle/process-log.ts';
 import { ProcessTable } from '../services/process/table.ts';
 import { RecordStore } from '../services/records/record-store.ts';
@@ -90,7 +91,7 @@ export function composeDaemon(
   const snapshot = (socket: number) => snapshotOf(services, socket);
   const upgrade = new Upgrade({ ...config, environmentWith }, { ...upgraded, snapshot }, logger);
   app.addUpgrade(upgrade);
-  succeed(services, inherited, config.stored, logger);
+  continueFromEarlier(services, inherited, config.stored, logger);
   return {
     app,
     upgrade,
@@ -113,7 +114,8 @@ function createGround(config: Config, log: Log, inherited: Handover | null) {
   const workload = createWorkload(config, inherited?.cgroupRoot);
   // After an upgrade or a crash, the leaves of processes that have ended meanwhile are kept, as they have the memory figures.
   if (!inherited && config.stored.length === 0) workload.cgroups.removeEmptyLeaves();
-  for (const one of [workload.root, workload.cgroups]) owned.use(one);
+  if (workload.root) owned.adopt(workload.root, unlockRoot);
+  owned.use(workload.cgroups);
   const pause = createPause(config, workload, logger, output);
   // This follows `createPause`, which holds the log's output if an earlier daemon has left the file system frozen.
   logObstacles(workload, config, logger);

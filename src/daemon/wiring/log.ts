@@ -2,7 +2,7 @@ import process from 'node:process';
 import pino, { type Logger } from 'pino';
 import { within } from '../../base/abort.ts';
 import { messageOf } from '../../base/errors.ts';
-import { HeldOutput } from '../../base/held-output.ts';
+import { PausableOutput } from '../../base/pausable-output.ts';
 import { listenToDebug } from '../../base/program/debug.ts';
 import { openLogOutput } from '../../base/program/log.ts';
 import type { Config } from '../config/config.ts';
@@ -17,7 +17,7 @@ import type { Pause } from './pause.ts';
 /** The log, and where its lines go. */
 export interface Log {
   readonly logger: Logger;
-  readonly output: HeldOutput;
+  readonly output: PausableOutput;
   /** The lines for the collector; null: there is no collector. */
   readonly queue: LogQueue | null;
   /** Resolves when all lines are written, or after five seconds, when the reader of the log has stalled. */
@@ -36,7 +36,7 @@ export function openLog({ journalStream, logLevel, logCollector, metadataService
   const standardOutput = openLogOutput();
   let pending: PromiseWithResolvers<boolean> | null = null;
   let isStalled = false;
-  const output = new HeldOutput((lines) => {
+  const output = new PausableOutput((lines) => {
     pending ??= Promise.withResolvers();
     standardOutput.write(lines);
   });

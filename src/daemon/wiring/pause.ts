@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { messageOf } from '../../base/errors.ts';
 import { ExclusiveLock, KeyedQueue } from '../../base/exclusion.ts';
-import type { HeldOutput } from '../../base/held-output.ts';
+import type { PausableOutput } from '../../base/pausable-output.ts';
 import type { Config } from '../config/config.ts';
 import { ownCgroup } from '../linux/cgroups/cgroup-mounts.ts';
 import { Cgroup } from '../linux/cgroups/cgroup2.ts';
@@ -24,7 +24,12 @@ export interface Pause {
 }
 
 /** Creates them. The log's `output` is held while the file system is frozen, even if an earlier daemon froze it. */
-export function createPause(config: Config, workload: Workload, logger: Logger, output: HeldOutput): Pause {
+export function createPause(
+  config: Config,
+  workload: Workload,
+  logger: Logger,
+  output: PausableOutput,
+): Pause {
   const lock = new ExclusiveLock();
   const gate = new WriteGate();
   const freezer = createFreezer(config, workload, logger, lock);
@@ -53,7 +58,7 @@ function createFreezer(
 function createFilesystemFreezer(
   config: Config,
   logger: Logger,
-  output: HeldOutput,
+  output: PausableOutput,
   lock: ExclusiveLock,
   gate: WriteGate,
 ): FilesystemFreezer {

@@ -3,7 +3,7 @@ import type { Logger } from 'pino';
 import { messageOf } from '../../base/errors.ts';
 import type { Config } from '../config/config.ts';
 import { findCgroupMount } from '../linux/cgroups/cgroup-mounts.ts';
-import { CgroupRoot, type CgroupRootState } from '../services/process/cgroups/cgroup-root.ts';
+import { type CgroupRoot, takeRoot, unlockRoot } from '../services/process/cgroups/cgroup-root.ts';
 import { WorkloadCgroups, type WorkloadLimits } from '../services/process/cgroups/cgroups.ts';
 
 /** The default cgroup root of the first daemon on this machine, and those of others beside it. */
@@ -24,15 +24,15 @@ export interface Workload {
  * Creates the cgroups of the workload. `inherited` is the root of this process' earlier program. Throws if the configured root is
  * unusable. If no default root is usable, continues without cgroups.
  */
-export function createWorkload(config: Config, inherited: CgroupRootState | undefined): Workload {
+export function createWorkload(config: Config, inherited: CgroupRoot | undefined): Workload {
   const { cgroups: isWanted, cgroupRoot, workload } = config;
   if (!isWanted) return withoutCgroups('the daemon was started with --no-cgroups', null);
   const mount = findCgroupMount();
-  if (inherited) return inRoot(CgroupRoot.continueFrom(inherited), workload, mount);
-  if (cgroupRoot !== null) return inRoot(CgroupRoot.take([cgroupRoot]), workload, mount);
+  if (inherited) return inRoot(inherited, workload, mount);
+  if (cgroupRoot !== null) return inRoot(takeRoot([cgroupRoot]), workload, mount);
   if (mount === null) return withoutCgroups('cgroup v2 is not mounted', null);
   try {
-    return inRoot(CgroupRoot.take(DEFAULT_ROOTS.map((name) => join(mount, name))), workload, mount);
+    return inRoot(takeRoot(DEFAULT_ROOTS.map((name) => join(mount, name))), workload, mount);
   } catch (error) {
     return withoutCgroups(messageOf(error), mount);
   }
@@ -53,7 +53,7 @@ export function logObstacles({ cgroups, obstacle, root }: Workload, config: Conf
 
 function inRoot(root: CgroupRoot, limits: WorkloadLimits, mount: string | null): Workload {
   using owned = new DisposableStack();
-  owned.use(root);
+  owned.adopt(root, unlockRoot);
   const cgroups = WorkloadCgroups.create(root.path, limits);
   owned.move();
   const isFreezable = cgroups.all().every((cgroup) => cgroup.isFreezable());

@@ -4,7 +4,7 @@ import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { create } from '@bufbuild/protobuf';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
-import { encodeFrame } from '../../../src/daemon/http/connect/codec.ts';
+import { encodeFrame } from '../../../src/daemon/http/protocol/codec.ts';
 import { StartRequestSchema } from '../../../src/gen/process/process_pb.js';
 import { anonymousMemoryOf } from '../../support/machine/proc.ts';
 import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';

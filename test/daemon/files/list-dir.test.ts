@@ -6,7 +6,7 @@ import { buffer } from 'node:stream/consumers';
 import { brotliCompressSync, gunzipSync, gzipSync } from 'node:zlib';
 import { create, toBinary } from '@bufbuild/protobuf';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { frameOf } from '../../../src/daemon/http/connect/codec.ts';
+import { frameOf } from '../../../src/daemon/http/protocol/codec.ts';
 import { ListDirRequestSchema } from '../../../src/gen/filesystem/filesystem_pb.js';
 import { type PlainServer, startPlain } from '../../support/clients/plain-connect.ts';
 import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';

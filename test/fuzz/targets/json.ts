@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { requireSimpleJson, SIMPLE_BYTES } from '../../../src/daemon/http/bodies/json-body.ts';
-import { COMPOSE_REQUEST } from '../../../src/daemon/http/json/queries.ts';
+import { COMPOSE_REQUEST } from '../../../src/daemon/http/rest/files/queries.ts';
 import { INIT_REQUEST } from '../../../src/daemon/services/init/init-request.ts';
 import { unlessRefused } from '../refused.ts';
 

@@ -5,7 +5,7 @@ import {
   decodeMessage,
   ENVELOPE_BYTES,
   encodeFrame,
-} from '../../../src/daemon/http/connect/codec.ts';
+} from '../../../src/daemon/http/protocol/codec.ts';
 import { ListDirRequestSchema, WatchDirRequestSchema } from '../../../src/gen/filesystem/filesystem_pb.js';
 import {
   SendInputRequestSchema,

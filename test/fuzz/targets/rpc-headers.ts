@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { announcedDigests, wantedDigest } from '../../../src/daemon/extensions/digests/digests.ts';
-import { streamCodecOf } from '../../../src/daemon/http/connect/connect-stream.ts';
-import { keepaliveMsOf, timeoutOf } from '../../../src/daemon/http/connect/request.ts';
+import { streamCodecOf } from '../../../src/daemon/http/protocol/connect-stream.ts';
+import { keepaliveMsOf, timeoutOf } from '../../../src/daemon/http/protocol/request.ts';
 import {
   acceptsIdentity,
   chooseCoding,

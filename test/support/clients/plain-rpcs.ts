@@ -3,7 +3,7 @@ import type { DescMessage, MessageShape } from '@bufbuild/protobuf';
 import type { ConnectRouter, HandlerContext } from '@connectrpc/connect';
 import type { CallScope } from '../../../src/daemon/http/admission/call-scope.ts';
 import { toConnectError } from '../../../src/daemon/http/admission/errors.ts';
-import type { UnaryRpc } from '../../../src/daemon/http/connect/connect-unary.ts';
+import type { UnaryRpc } from '../../../src/daemon/http/protocol/connect-unary.ts';
 
 /** Adds RPCs to a router of connect-node, which encodes their whole responses itself. */
 export function addPlainRpcs(router: ConnectRouter, rpcs: readonly UnaryRpc[]): void {

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { create, type MessageInitShape } from '@bufbuild/protobuf';
-import { type Codec, encodeFrame } from '../../../src/daemon/http/connect/codec.ts';
+import { type Codec, encodeFrame } from '../../../src/daemon/http/protocol/codec.ts';
 import { ConnectRequestSchema, StartRequestSchema } from '../../../src/gen/process/process_pb.js';
 
 /** A streaming request as bytes, for a client with little overhead. */

@@ -41,8 +41,13 @@ export class Archives {
     return this.#written.receiving(source, (pieces) =>
       this.#gate.run(async () => {
         await using root = await openTarget(path, user, this.#lanes);
-        const beside = <T>(step: () => Promise<T>) => this.#gate.beside(step);
-        return await unpack(this.#gate.outside(pieces), root, { shown: path, user, signal, beside });
+        const runOverlapping = <T>(step: () => Promise<T>) => this.#gate.runOverlapping(step);
+        return await unpack(this.#gate.leaveWhileWaiting(pieces), root, {
+          shown: path,
+          user,
+          signal,
+          runOverlapping,
+        });
       }),
     );
   }

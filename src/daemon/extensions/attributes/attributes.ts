@@ -1,9 +1,9 @@
 import type { Timestamp } from '@bufbuild/protobuf/wkt';
 import { EnvdError } from '../../../base/errors.ts';
 import { Filesystem, type SetAttributesRequest } from '../../../gen/filesystem/filesystem_pb.js';
-import { unaryRpc } from '../../http/connect/connect-unary.ts';
-import { callerOf } from '../../http/connect/request.ts';
 import type { Extension } from '../../http/extension.ts';
+import { unaryRpc } from '../../http/protocol/connect-unary.ts';
+import { callerOf } from '../../http/protocol/request.ts';
 import { entryToMessage } from '../../http/rpc/entry.ts';
 import { FILESYSTEM_MESSAGES, type FilesystemDependencies } from '../../http/rpc/filesystem.ts';
 import { resolvePath } from '../../linux/paths/paths.ts';

@@ -5,7 +5,7 @@ import { PathHandle } from '../../linux/files/place.ts';
 import { bytePath } from '../../linux/paths/byte-path.ts';
 import { O_PATH } from '../../linux/paths/open-flags.ts';
 import { MAX_PATH_BYTES } from '../../linux/paths/paths.ts';
-import { about } from '../../linux/system/errno.ts';
+import { explaining } from '../../linux/system/errno.ts';
 import type { User } from '../../linux/system/users.ts';
 import type { Entry, EntrySource } from '../../services/files/entries/entry.ts';
 import { stat } from '../../services/files/entries/stat.ts';
@@ -24,7 +24,7 @@ export async function makeLink(
   const text = bytePath(target);
   if (text === '' || text.includes('\0') || text.length > MAX_PATH_BYTES)
     throw new EnvdError('invalid_argument', `target must have 1 to ${MAX_PATH_BYTES} bytes, without NUL`);
-  return about(path, async () => {
+  return explaining(path, async () => {
     using place = await PathHandle.open(path, false, entries.lanes);
     await place.makeParents(user);
     const file = await place.openFile(O_PATH | constants.O_DIRECTORY, '.');

@@ -4,7 +4,7 @@ import type { OpenFile } from '../../linux/files/open-file.ts';
 import { PathHandle } from '../../linux/files/place.ts';
 import { writeTimes } from '../../linux/files/times.ts';
 import { O_PATH } from '../../linux/paths/open-flags.ts';
-import { about } from '../../linux/system/errno.ts';
+import { explaining } from '../../linux/system/errno.ts';
 import type { User } from '../../linux/system/users.ts';
 import type { Entry, EntrySource } from '../../services/files/entries/entry.ts';
 import { stat } from '../../services/files/entries/stat.ts';
@@ -34,7 +34,7 @@ export async function setAttributes(
   create: User | null,
   entries: EntrySource,
 ): Promise<Entry> {
-  return about(path, async () => {
+  return explaining(path, async () => {
     using place = await PathHandle.open(path, true, entries.lanes);
     if (create) await makeIfMissing(place, create);
     await using file = await openEntry(place, path);

@@ -1,7 +1,7 @@
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { PathHandle } from '../../linux/files/place.ts';
 import { bytePath } from '../../linux/paths/byte-path.ts';
-import { about, explain } from '../../linux/system/errno.ts';
+import { explain, explaining } from '../../linux/system/errno.ts';
 import type { User } from '../../linux/system/users.ts';
 import { copyTree } from '../../services/files/copy-tree.ts';
 import type { Entry, EntrySource } from '../../services/files/entries/entry.ts';
@@ -23,8 +23,8 @@ export async function copyEntry(
   signal: AbortSignal,
 ): Promise<Entry> {
   const { lanes } = entries;
-  using from = await about(source, () => PathHandle.open(source, false, lanes));
-  if ((await about(source, () => from.status())) === null)
+  using from = await explaining(source, () => PathHandle.open(source, false, lanes));
+  if ((await explaining(source, () => from.status())) === null)
     throw new EnvdError('not_found', `path not found: '${source}'`);
   // A link of another user could lead to files that this user may not read, because the daemon reads with its own rights.
   if (from.owner !== null)

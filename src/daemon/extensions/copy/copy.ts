@@ -1,7 +1,7 @@
 import { Filesystem } from '../../../gen/filesystem/filesystem_pb.js';
-import { unaryRpc } from '../../http/connect/connect-unary.ts';
-import { callerOf } from '../../http/connect/request.ts';
 import type { Extension } from '../../http/extension.ts';
+import { unaryRpc } from '../../http/protocol/connect-unary.ts';
+import { callerOf } from '../../http/protocol/request.ts';
 import { entryToMessage } from '../../http/rpc/entry.ts';
 import { FILESYSTEM_MESSAGES, type FilesystemDependencies } from '../../http/rpc/filesystem.ts';
 import { resolvePath } from '../../linux/paths/paths.ts';

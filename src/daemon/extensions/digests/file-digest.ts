@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { OpenFile } from '../../linux/files/open-file.ts';
 
-/** These are the active algorithms of RFC 9530's registry. OpenSSL uses the same names. */
+/** The active algorithms of RFC 9530's registry. OpenSSL uses the same names. */
 export const DIGEST_ALGORITHMS = ['sha-256', 'sha-512'] as const;
 export type DigestAlgorithm = (typeof DIGEST_ALGORITHMS)[number];
 

@@ -15,7 +15,7 @@ import {
 } from '../../../base/shape.ts';
 
 /**
- * So many bytes of the output of each stream are kept. If each byte is escaped, the maximum makes an answer of about 100 MiB.
+ * This many bytes of the output of each stream are kept. If each byte is escaped, the maximum makes an answer of about 100 MiB.
  */
 const OUTPUT_BYTES = { default: 1024 * 1024, most: 16 * 1024 * 1024 };
 /** A time limit may be as long as setTimeout() supports, which is almost 25 days. */

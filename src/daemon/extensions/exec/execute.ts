@@ -22,7 +22,7 @@ export interface ExecCommand {
   readonly input: Buffer | null;
   /** After this time the command is killed with everything below it; null means no limit. */
   readonly timeoutMs: number | null;
-  /** So many bytes of the output of each stream are kept. */
+  /** This many bytes of the output of each stream are kept. */
   readonly maxOutputBytes: number;
 }
 

@@ -1,10 +1,10 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { EnvdError } from '../../../base/errors.ts';
 import { endOfStreamJson } from '../../http/admission/errors.ts';
-import { ENVELOPE_BYTES, encodeFrame } from '../../http/connect/codec.ts';
-import { unaryCodecOf } from '../../http/connect/connect-unary.ts';
-import type { FrameSink } from '../../http/connect/frame-batch.ts';
-import type { OfferedFormat } from '../../http/connect/stream-format.ts';
+import { ENVELOPE_BYTES, encodeFrame } from '../../http/protocol/codec.ts';
+import { unaryCodecOf } from '../../http/protocol/connect-unary.ts';
+import type { OfferedFormat } from '../../http/protocol/event-stream.ts';
+import type { FrameSink } from '../../http/protocol/frame-batch.ts';
 
 const TYPE = 'application/x-ndjson';
 const ACCEPTED = /(?:^|,) *application\/x-ndjson *(?:[;,]|$)/i;

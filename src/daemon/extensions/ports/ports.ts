@@ -1,9 +1,9 @@
 import type { FastifyInstance } from 'fastify';
 import type { CallScope } from '../../http/admission/call-scope.ts';
 import { ignoreBody } from '../../http/admission/requests.ts';
-import type { StreamPlaces } from '../../http/connect/stream-places.ts';
 import type { Extension } from '../../http/extension.ts';
-import { LineStream } from '../../http/json/line-stream.ts';
+import type { StreamPlaces } from '../../http/protocol/stream-places.ts';
+import { LineStream } from '../../http/rest/line-stream.ts';
 import type { ListeningPort, ListeningPorts, PortWatch } from './port-watch.ts';
 import { portNamed, WAIT_QUERY } from './ports-queries.ts';
 import { tunnelRoute } from './tunnel.ts';

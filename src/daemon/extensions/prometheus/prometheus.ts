@@ -6,7 +6,6 @@ import type { Connections } from '../../../base/http/connections.ts';
 import { INTERFACE_VERSION } from '../../../base/program/version.ts';
 import type { Quota } from '../../../base/quota.ts';
 import type { Durations, Transfers } from '../../../base/tally.ts';
-import { type WorkloadMemory, workloadMemory } from '../../linux/cgroups/workload-memory.ts';
 import type { LineCounts } from '../../services/collector/log-queue.ts';
 import type { ForwardPlaces } from '../../services/ports/forward.ts';
 import type { WorkloadCgroups } from '../../services/process/cgroups/cgroups.ts';
@@ -52,7 +51,7 @@ export interface DaemonTelemetry {
   readonly unread: Pick<Quota, 'sum' | 'dropped'>;
   readonly requests: Pick<Quota, 'sum' | 'dropped'>;
   readonly log: LogFigures;
-  readonly cgroups: Pick<WorkloadCgroups, 'user' | 'ptys'>;
+  readonly cgroups: Pick<WorkloadCgroups, 'all'>;
   readonly ports: {
     readonly places: Pick<ForwardPlaces, 'open' | 'accepted' | 'refused'>;
     readonly size: number;
@@ -137,17 +136,14 @@ function processMetrics({ processes, records }: DaemonTelemetry): Metric[] {
 
 /** Returns the figures that the kernel reports; others are left out. */
 function workloadMetrics({ cgroups }: DaemonTelemetry): Metric[] {
-  const memory = [cgroups.user, cgroups.ptys].flatMap((cgroup) =>
-    cgroup ? [[basename(cgroup.path), workloadMemory(cgroup.path)] as const] : [],
-  );
-  const figures = (read: (memory: WorkloadMemory) => number | null): Values =>
-    memory.flatMap(([cgroup, one]) => {
-      const value = read(one);
-      return value === null ? [] : [[{ cgroup }, value] as const];
+  const figures = (file: string, form: RegExp, scale = 1): Values =>
+    cgroups.all().flatMap((cgroup) => {
+      const value = cgroup.figure(file, form);
+      return value === null ? [] : [[{ cgroup: basename(cgroup.path) }, value * scale] as const];
     });
-  const bytes = figures(({ bytes }) => bytes);
-  const stalled = figures(({ stalledMicros }) => (stalledMicros === null ? null : stalledMicros / 1e6));
-  const kills = figures(({ kills }) => kills);
+  const bytes = figures('memory.current', /^(\d+)$/m);
+  const stalled = figures('memory.pressure', /^some .*total=(\d+)$/m, 1e-6);
+  const kills = figures('memory.events', /^oom_kill (\d+)$/m);
   const waited = 'Time in which tasks of the workload waited for memory.';
   return [
     ['envd_workload_memory_bytes', 'Memory of the workload.', bytes],

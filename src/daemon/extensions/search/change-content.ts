@@ -5,7 +5,7 @@ import { PathHandle } from '../../linux/files/place.ts';
 import type { Lanes } from '../../linux/lanes/lanes.ts';
 import { pathBuffer } from '../../linux/paths/byte-path.ts';
 import { O_PATH } from '../../linux/paths/open-flags.ts';
-import { about } from '../../linux/system/errno.ts';
+import { explaining } from '../../linux/system/errno.ts';
 import { native } from '../../linux/system/native.ts';
 import { StagedFile } from '../../services/files/uploads/staged-file.ts';
 import type { ChangedContent } from './program/protocol.ts';
@@ -25,7 +25,7 @@ export async function changeContent(
   user: number | null,
   lanes: Lanes,
 ): Promise<void> {
-  await about(shown, async () => {
+  await explaining(shown, async () => {
     using place = await PathHandle.open(pathBuffer(path), false, lanes);
     if (place.owner !== null) throw changed(shown);
     await using staged = (await StagedFile.open(place)) ?? (await inMemory(shown));

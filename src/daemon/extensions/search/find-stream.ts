@@ -7,16 +7,16 @@ import {
   type FindResponse,
   FindResponseSchema,
 } from '../../../gen/filesystem/filesystem_pb.js';
-import { encodeFrame } from '../../http/connect/codec.ts';
-import type { EventStream } from '../../http/connect/event-stream.ts';
-import { callerOf } from '../../http/connect/request.ts';
+import { encodeFrame } from '../../http/protocol/codec.ts';
+import type { EventStream } from '../../http/protocol/event-stream.ts';
+import { callerOf } from '../../http/protocol/request.ts';
 import { createJob, type SearchSource } from './jobs.ts';
 import type { SearchProcess, SearchProcesses } from './search-processes.ts';
 
 const DEFAULT_RESULTS = 10_000;
 const MAX_RESULTS = 100_000;
 const MAX_CONTEXT = 20;
-/** So many results are decoded and encoded in one turn of the event loop. */
+/** This many results are decoded and encoded in one turn of the event loop. */
 const AT_ONCE = 64;
 
 /** Implements Find: sends each result when the program finds it, then the end event. */

@@ -2,7 +2,7 @@ import { EnvdError } from '../../../base/errors.ts';
 import { PathHandle } from '../../linux/files/place.ts';
 import { type BytePath, joinBytes } from '../../linux/paths/byte-path.ts';
 import { resolvePath } from '../../linux/paths/paths.ts';
-import { about } from '../../linux/system/errno.ts';
+import { explaining } from '../../linux/system/errno.ts';
 import type { User } from '../../linux/system/users.ts';
 import type { EntrySource } from '../../services/files/entries/entry.ts';
 import type { Guest } from '../../services/guest/guest.ts';
@@ -47,7 +47,7 @@ export async function createJob<Task extends SearchJob['task']>(
   const { content, regex, ignoreCase, gitignore } = query;
   const shown = resolvePath(query.path, user, guest.defaultWorkdir);
   requireShort(query);
-  const { root, owner } = await about(shown, () => locate(shown, entries));
+  const { root, owner } = await explaining(shown, () => locate(shown, entries));
   return {
     rights: rightsOf(user, owner, entries),
     limitMs: Math.min(timeoutMs ?? DEFAULT_LIMIT_MS, MAX_LIMIT_MS),

@@ -1,8 +1,8 @@
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import { EnvdError, messageOf } from '../../../base/errors.ts';
 import { Filesystem, type ReplaceResponseSchema } from '../../../gen/filesystem/filesystem_pb.js';
-import { type UnaryRpc, unaryRpc } from '../../http/connect/connect-unary.ts';
-import { callerOf, timeoutOf } from '../../http/connect/request.ts';
+import { type UnaryRpc, unaryRpc } from '../../http/protocol/connect-unary.ts';
+import { callerOf, timeoutOf } from '../../http/protocol/request.ts';
 import { bytePath } from '../../linux/paths/byte-path.ts';
 import { isAtOrBelow } from '../../linux/paths/mounts.ts';
 import type { WriteGate } from '../../services/pause/write-gate.ts';

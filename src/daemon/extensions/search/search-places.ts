@@ -2,13 +2,13 @@ import { onAbort } from '../../../base/abort.ts';
 import { EnvdError } from '../../../base/errors.ts';
 import { monotonicMs } from '../../../base/monotonic.ts';
 
-/** So many searches run at the same time, because each is a process with up to about 200 MiB. */
+/** This many searches run at the same time, because each is a process with up to about 200 MiB. */
 const MAX_RUNNING = 4;
 const MAX_WAITING = 256;
 /** A search that has run for this time, in milliseconds, may be ended when another one waits. */
 const UNDISTURBED_MS = 5000;
 /**
- * So many processes of a user, and of all users, may outlive their searches. They hold no place, because a file system that
+ * This many processes of a user, and of all users, may outlive their searches. They hold no place, because a file system that
  * does not answer can delay their ends for ever.
  */
 const MAX_LEFT_OF_USER = 8;

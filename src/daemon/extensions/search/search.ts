@@ -1,5 +1,5 @@
-import type { StreamServer } from '../../http/connect/connect-stream.ts';
 import type { Extension } from '../../http/extension.ts';
+import type { StreamServer } from '../../http/protocol/connect-stream.ts';
 import type { WriteGate } from '../../services/pause/write-gate.ts';
 import type { WorkloadCgroups } from '../../services/process/cgroups/cgroups.ts';
 import { findStream } from './find-stream.ts';

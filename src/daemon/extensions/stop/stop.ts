@@ -3,7 +3,7 @@ import { monotonicMs } from '../../../base/monotonic.ts';
 import { ignoreContentType } from '../../http/admission/requests.ts';
 import { JsonBodies } from '../../http/bodies/json-body.ts';
 import type { Extension } from '../../http/extension.ts';
-import { selectorIn } from '../../services/process/lifecycle/known.ts';
+import { selectorIn } from '../../services/process/lifecycle/process-index.ts';
 import type { ProcessTable } from '../../services/process/table.ts';
 import { Stops } from './stop-process.ts';
 import { STOP_REQUEST } from './stop-request.ts';

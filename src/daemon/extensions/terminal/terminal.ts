@@ -2,14 +2,14 @@ import { Writable } from 'node:stream';
 import { finished } from 'node:stream/promises';
 import { EnvdError } from '../../../base/errors.ts';
 import type { CallScope } from '../../http/admission/call-scope.ts';
-import { callerOf } from '../../http/connect/request.ts';
 import type { Extension } from '../../http/extension.ts';
+import { callerOf } from '../../http/protocol/request.ts';
 import type { OpenedSocket } from '../../http/websocket/upgrades.ts';
 import type { Guest } from '../../services/guest/guest.ts';
 import type { EndedProcess } from '../../services/process/lifecycle/ended.ts';
-import { selectorIn } from '../../services/process/lifecycle/known.ts';
 import { ManagedProcess } from '../../services/process/lifecycle/process.ts';
 import { requireExecutable } from '../../services/process/lifecycle/process-config.ts';
+import { selectorIn } from '../../services/process/lifecycle/process-index.ts';
 import type { Reader } from '../../services/process/output/reader.ts';
 import type { ProcessTable } from '../../services/process/table.ts';
 import { showOutput } from './show-output.ts';
@@ -61,7 +61,7 @@ function join(processes: ProcessTable, name: string, from: number | null): Reade
   const { kind, totals } = process.state;
   if (kind !== 'terminal')
     throw new EnvdError('failed_precondition', `process ${process.pid} has no terminal`);
-  return process.read({ ...totals, pty: from ?? totals.pty });
+  return process.output.read(process.pid, { ...totals, pty: from ?? totals.pty });
 }
 
 /** Does what the client asks for, until it leaves. What comes after the end of the process is dropped. */

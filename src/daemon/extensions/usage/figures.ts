@@ -2,7 +2,6 @@ import { readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { isSystemError } from '../../../base/errors.ts';
 import { Cgroup } from '../../linux/cgroups/cgroup2.ts';
-import { workloadMemory } from '../../linux/cgroups/workload-memory.ts';
 import type { StrangerFiles } from './stranger-files.ts';
 
 /** The members of ProcessUsage. A member is undefined if the kernel does not report it. */
@@ -81,7 +80,7 @@ export async function treeFigures(path: string, files: StrangerFiles): Promise<U
   return {
     userMicros: BigInt(cpu?.userMicros ?? 0),
     systemMicros: BigInt(cpu?.systemMicros ?? 0),
-    memoryBytes: orUndefined(workloadMemory(path).bytes),
+    memoryBytes: orUndefined(cgroup.figure('memory.current', /^(\d+)$/m)),
     peakMemoryBytes: orUndefined(cgroup.memoryPeak()),
     tasks: readIfPresent(`${path}/cgroup.threads`).split('\n').length - 1,
     ...(pids.length <= MOST_SUMMED && (await ioOf(pids, files))),

@@ -21,7 +21,7 @@ import { nullIfRefused, StrangerFiles } from './stranger-files.ts';
 
 /** An answer has at most this many processes of the guest, because it is encoded in one turn of the event loop. */
 const MOST_LISTED = 512;
-/** So many processes are read in one turn of the event loop, so that other work is not delayed. */
+/** This many processes are read in one turn of the event loop, so that other work is not delayed. */
 const LOOKS = 16;
 
 type Info = MessageInitShape<typeof ProcessInfoSchema>;

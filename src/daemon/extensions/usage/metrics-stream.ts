@@ -1,6 +1,6 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import type { StreamPlaces } from '../../http/connect/stream-places.ts';
-import { LineStream } from '../../http/json/line-stream.ts';
+import type { StreamPlaces } from '../../http/protocol/stream-places.ts';
+import { LineStream } from '../../http/rest/line-stream.ts';
 import { MetricsReader } from '../../services/guest/metrics.ts';
 import { METRICS_QUERY, METRICS_STREAM_QUERY } from './metrics-queries.ts';
 import { readPressure } from './pressure.ts';

@@ -1,5 +1,5 @@
-import type { StreamPlaces } from '../../http/connect/stream-places.ts';
 import type { Extension } from '../../http/extension.ts';
+import type { StreamPlaces } from '../../http/protocol/stream-places.ts';
 import { historyRoutes } from './history.ts';
 import { type ListedGuest, usageListing } from './listing.ts';
 import { addPressure, metricsStreamRoutes } from './metrics-stream.ts';

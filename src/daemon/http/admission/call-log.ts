@@ -19,7 +19,7 @@ const HASH_DIGITS = 12;
 
 const DOWNLOAD = 'GET /files';
 
-/** The log shows at most so many characters of an error's text. */
+/** The log shows at most this many characters of an error's text. */
 const REASON_LENGTH = 300;
 
 /**

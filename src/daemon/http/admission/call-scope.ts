@@ -36,7 +36,6 @@ export class CallScope implements Kept, AbortListener {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
   readonly shared: SharedLimits;
-  /** The time of the start, by `monotonicMs`. */
   readonly started = monotonicMs();
   /** The connection is kept here, because Node removes it from a destroyed request. */
   readonly #socket: Socket;
@@ -50,7 +49,6 @@ export class CallScope implements Kept, AbortListener {
   failure: unknown = undefined;
   /** The Connect code of the error that ended an RPC. */
   rpcCode: string | undefined = undefined;
-  /** The subject, once it is known. */
   subject: Subject | null = null;
   /** Bytes that the kernel sent from a file, which Node does not count. */
   sentFromFile = 0;
@@ -89,7 +87,6 @@ export class CallScope implements Kept, AbortListener {
     this.#timer = setTimeout(expire, milliseconds);
   }
 
-  /** The signal aborts when the call is aborted. */
   get signal(): AbortSignal {
     this.#followShutdown();
     return this.#signal;
@@ -137,7 +134,7 @@ export class CallScope implements Kept, AbortListener {
     this.shared.requests.set(this, kept, true);
   }
 
-  /** Counts so many bytes besides those that are kept already. */
+  /** Counts this many bytes besides those that are kept already. */
   holdMore(bytes: number): void {
     this.hold(this.#held + bytes);
   }

@@ -35,7 +35,7 @@ export function initRoutes(app: FastifyInstance, init: Init, logger: Logger): vo
 
 const MEMBERS = Object.keys(INIT_REQUEST.schema.properties ?? {});
 
-/** So many unknown names are logged, and so many characters of each. */
+/** This many unknown names are logged, and this many characters of each. */
 const MOST_UNKNOWN = 64;
 
 /** Returns a function that logs each unknown member of bodies once. A newer platform may send such members. */

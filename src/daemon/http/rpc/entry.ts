@@ -11,7 +11,6 @@ const FILE_TYPE: Readonly<Record<EntryType, FileType>> = {
   symlink: FileType.SYMLINK,
 };
 
-/** Converts an entry to its message. */
 export function entryToMessage(entry: Entry): EntryInfo {
   const [seconds, nanos] = splitTime(tellableTime(entry.modifiedNs));
   return create(EntryInfoSchema, {

@@ -1,15 +1,8 @@
-// Encodes the most frequent frames by hand, because protobuf-es is slow. StartResponse and ConnectResponse have the same encoding.
-import { EndReasonSchema } from '../../../gen/process/process_pb.js';
+// Encodes the frames of output by hand, because protobuf-es is slow. StartResponse and ConnectResponse have the same encoding.
 import { native } from '../../linux/system/native.ts';
-import type {
-  EndEvent,
-  OutputEvent,
-  OutputStream,
-  ProcessEvent,
-} from '../../services/process/output/events.ts';
-import { type Codec, ENVELOPE_BYTES, frameOf, writeEnvelope } from '../connect/codec.ts';
-import type { FrameSink } from '../connect/frame-batch.ts';
-import { REASON } from './process-messages.ts';
+import type { OutputEvent, OutputStream } from '../../services/process/output/events.ts';
+import { type Codec, ENVELOPE_BYTES, writeEnvelope } from '../protocol/codec.ts';
+import type { FrameSink } from '../protocol/frame-batch.ts';
 
 /** Adds the frame of an output event, by far the most frequent message. */
 export function addOutputFrame(event: OutputEvent, codec: Codec, batch: FrameSink): void {
@@ -64,35 +57,4 @@ function writeHeader(frame: Buffer, offset: number, tag: number, length: number)
   for (; rest >= 0x80; rest >>>= 7) frame[at++] = (rest & 0x7f) | 0x80;
   frame[at++] = rest;
   return at;
-}
-
-/**
- * Returns the frame of a start or end event in JSON; null for other events. Every process has both, and the general encoder is
- * slow.
- */
-export function jsonFrame(event: ProcessEvent): Buffer | null {
-  if (event.type === 'end') return frame({ end: endValue(event) });
-  if (event.type === 'start' && event.offsets === null) return frame({ start: { pid: event.pid } });
-  return null;
-}
-
-function frame(event: object): Buffer {
-  return frameOf(0, Buffer.from(JSON.stringify({ event })));
-}
-
-/** Returns an end event as in proto3's JSON: properties with their default value are undefined, and JSON.stringify() omits them. */
-function endValue({ exitCode, exited, status, error, reason, signal, usage }: EndEvent) {
-  return {
-    exitCode: exitCode || undefined,
-    exited: exited || undefined,
-    status: status || undefined,
-    error: error ?? undefined,
-    reason: REASON[reason] === 0 ? undefined : EndReasonSchema.value[REASON[reason]]?.name,
-    signal: signal ?? undefined,
-    usage: {
-      userMicros: usage.userMicros === 0 ? undefined : String(usage.userMicros),
-      systemMicros: usage.systemMicros === 0 ? undefined : String(usage.systemMicros),
-      peakMemoryBytes: usage.peakMemoryBytes === null ? undefined : String(usage.peakMemoryBytes),
-    },
-  };
 }

@@ -10,8 +10,8 @@ import { move } from '../../services/files/move.ts';
 import type { Guest } from '../../services/guest/guest.ts';
 import type { WriteGate } from '../../services/pause/write-gate.ts';
 import type { CallScope } from '../admission/call-scope.ts';
-import { type UnaryRpc, unaryRpc } from '../connect/connect-unary.ts';
-import { callerOf } from '../connect/request.ts';
+import { type UnaryRpc, unaryRpc } from '../protocol/connect-unary.ts';
+import { callerOf } from '../protocol/request.ts';
 import { entryToMessage } from './entry.ts';
 
 export interface FilesystemDependencies {

@@ -5,11 +5,11 @@ import { EnvdError } from '../../../base/errors.ts';
 import type { CallScope, SharedLimits } from '../admission/call-scope.ts';
 import { recordFailure, sendRpcError } from '../admission/errors.ts';
 import { DECOMPRESSED_LIMIT_BYTES } from '../bodies/body-limits.ts';
-import { COMPRESSIONS, serveByConnectNode } from '../connect/connect-node.ts';
-import { endOfStream, type StreamServer, streamCodecOf } from '../connect/connect-stream.ts';
-import { unaryCodecOf } from '../connect/connect-unary.ts';
-import type { Rpc } from '../connect/rpc.ts';
-import type { StreamPlaces } from '../connect/stream-places.ts';
+import { COMPRESSIONS, serveByConnectNode } from '../protocol/connect-node.ts';
+import { endOfStream, type StreamServer, streamCodecOf } from '../protocol/connect-stream.ts';
+import { unaryCodecOf } from '../protocol/connect-unary.ts';
+import type { Rpc } from '../protocol/rpc.ts';
+import type { StreamPlaces } from '../protocol/stream-places.ts';
 import { type FilesystemDependencies, filesystemRpcs } from './filesystem.ts';
 import { type Listing, processRpcs } from './process.ts';
 import { connectStream, type ProcessDependencies, startStream } from './process-streams.ts';
@@ -31,7 +31,6 @@ const CONTENT_TYPES = [
 /** gRPC needs HTTP/2. connect-node refuses gRPC-Web as text without saying why. */
 const UNSERVED = /^application\/grpc(?!-web(?:[+; ]|$))/i;
 
-/** Returns all RPCs. */
 export function createRpcs(
   dependencies: RpcDependencies,
   streams: StreamServer,

@@ -11,8 +11,8 @@ import {
   type StreamOffsets,
 } from '../../../gen/process/process_pb.js';
 import type { TerminalSize } from '../../linux/processes/pty.ts';
-import type { Selector } from '../../services/process/lifecycle/known.ts';
 import { type ProcessConfig, requireExecutable } from '../../services/process/lifecycle/process-config.ts';
+import type { Selector } from '../../services/process/lifecycle/process-index.ts';
 import type {
   EndEvent,
   EndReason as EndReasonName,
@@ -20,7 +20,7 @@ import type {
   ProcessEvent,
 } from '../../services/process/output/events.ts';
 
-export const REASON: Readonly<Record<EndReasonName, EndReason>> = {
+const REASON: Readonly<Record<EndReasonName, EndReason>> = {
   exited: EndReason.EXITED,
   signaled: EndReason.SIGNALED,
   deadline: EndReason.DEADLINE,

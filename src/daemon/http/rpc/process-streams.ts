@@ -15,11 +15,11 @@ import type { Guest } from '../../services/guest/guest.ts';
 import type { ProcessEvent } from '../../services/process/output/events.ts';
 import type { ProcessTable } from '../../services/process/table.ts';
 import type { CallScope } from '../admission/call-scope.ts';
-import { type Codec, encodeFrame } from '../connect/codec.ts';
-import type { EventStream } from '../connect/event-stream.ts';
-import type { FrameSink } from '../connect/frame-batch.ts';
-import { callerOf } from '../connect/request.ts';
-import { addOutputFrame, jsonFrame } from './event-frames.ts';
+import { type Codec, encodeFrame } from '../protocol/codec.ts';
+import type { EventStream } from '../protocol/event-stream.ts';
+import type { FrameSink } from '../protocol/frame-batch.ts';
+import { callerOf } from '../protocol/request.ts';
+import { addOutputFrame } from './event-frames.ts';
 import { configOf, eventMessage, offsetsOf, selectorOf, sizeOf } from './process-messages.ts';
 
 export interface ProcessDependencies {
@@ -38,7 +38,7 @@ function processEvents<Output extends DescMessage>(
     message,
     addFrame(event: ProcessEvent, codec: Codec, batch: FrameSink) {
       if (event.type === 'output') addOutputFrame(event, codec, batch);
-      else batch.add((codec === 'json' && jsonFrame(event)) || encodeFrame(schema, message(event), codec));
+      else batch.add(encodeFrame(schema, message(event), codec));
     },
     isLast: ({ type }: ProcessEvent) => type === 'end',
     keepalive: wrap(create(ProcessEventSchema, { event: { case: 'keepalive', value: {} } })),
@@ -57,7 +57,7 @@ export function startStream(
   };
 }
 
-/** A tag or start id may have so many bytes, because the daemon keeps it until 30 s after the process' end. */
+/** A tag or start id may have this many bytes, because the daemon keeps it until 30 s after the process' end. */
 const MOST_NAMED = 4096;
 
 /** Returns `name`. Throws `invalid_argument` when it is too long. */
@@ -106,7 +106,7 @@ export function connectStream({
     open: async (request, call) => {
       const process = processes.findRetained(selectorOf(request.process));
       call.subject = { pid: process.pid };
-      return process.read(offsetsOf(request.resumeFrom));
+      return process.output.read(process.pid, offsetsOf(request.resumeFrom));
     },
   };
 }

@@ -17,17 +17,17 @@ import { MAX_SIGNAL, SIGKILL } from '../../linux/system/signals.ts';
 import type { ManagedProcess } from '../../services/process/lifecycle/process.ts';
 import type { ProcessTable } from '../../services/process/table.ts';
 import type { CallScope } from '../admission/call-scope.ts';
-import { choicesOf } from '../connect/codec.ts';
-import { handleNodeCall } from '../connect/connect-node.ts';
-import { unaryRpc } from '../connect/connect-unary.ts';
-import type { Rpc } from '../connect/rpc.ts';
+import { choicesOf } from '../protocol/codec.ts';
+import { handleNodeCall } from '../protocol/connect-node.ts';
+import { unaryRpc } from '../protocol/connect-unary.ts';
+import type { Rpc } from '../protocol/rpc.ts';
 import { infoOf, inputOf, selectorOf, sizeOf } from './process-messages.ts';
 
 /** SIGKILL waits this long for the end of the process. A process in uninterruptible sleep may not end soon. */
 const KILL_WAIT_MS = 250;
-/** One turn of the event loop encodes so many bytes of List's response. */
+/** One turn of the event loop encodes this many bytes of List's response. */
 const TURN_BYTES = 256 * 1024;
-/** One turn takes so many messages of StreamInput, of which a read of the connection may have thousands. */
+/** One turn takes this many messages of StreamInput, of which a read of the connection may have thousands. */
 const TURN_MESSAGES = 128;
 
 /** Unknown properties are ignored, because newer clients send them. */

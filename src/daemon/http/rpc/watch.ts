@@ -17,10 +17,10 @@ import type { Guest } from '../../services/guest/guest.ts';
 import type { WatchEvent, WatchEventType } from '../../services/watch/local/event.ts';
 import type { PolledWatches } from '../../services/watch/polled.ts';
 import type { Watch, Watcher } from '../../services/watch/watcher.ts';
-import { encodeFrame } from '../connect/codec.ts';
-import { type UnaryRpc, unaryRpc } from '../connect/connect-unary.ts';
-import type { EventStream } from '../connect/event-stream.ts';
-import { callerOf } from '../connect/request.ts';
+import { encodeFrame } from '../protocol/codec.ts';
+import { type UnaryRpc, unaryRpc } from '../protocol/connect-unary.ts';
+import type { EventStream } from '../protocol/event-stream.ts';
+import { callerOf } from '../protocol/request.ts';
 import { entryToMessage } from './entry.ts';
 import { FILESYSTEM_MESSAGES } from './filesystem.ts';
 
@@ -36,9 +36,9 @@ const EVENT_TYPE: Readonly<Record<WatchEventType, EventType>> = {
 /** These events include the entry if the client asks for it. */
 const DESCRIBED: ReadonlySet<WatchEventType> = new Set<WatchEventType>(['create', 'write', 'chmod']);
 
-/** So many entries are described at once. Each has paths, and attributes that a guest process may have made large. */
+/** This many entries are described at once. Each has paths, and attributes that a guest process may have made large. */
 const DESCRIBED_AT_ONCE = 64;
-/** One answer has events of about so many bytes; the next call gets the others. */
+/** One answer has events of about this many bytes; the next call gets the others. */
 const EVENT_MESSAGES = { ...FILESYSTEM_MESSAGES, enoughBytes: 4 * 1024 * 1024 };
 
 export interface WatchDependencies {
@@ -111,7 +111,6 @@ async function eventMessage(event: WatchEvent, entries: EntrySource | null): Pro
   });
 }
 
-/** Returns the RPCs for polled watches. */
 export function watcherRpcs({ polled, guest, entries }: WatchDependencies): UnaryRpc[] {
   const { method } = Filesystem;
   return [

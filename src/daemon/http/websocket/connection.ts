@@ -4,11 +4,11 @@ import type { createWebSocketStream, WebSocket } from 'ws';
 import { EnvdError } from '../../../base/errors.ts';
 import type { Quota } from '../../../base/quota.ts';
 import { statusOf } from '../admission/errors.ts';
-import { Sending } from '../connect/sending.ts';
+import { UnsentBytes } from '../protocol/unsent-bytes.ts';
 
-/** So many messages of a client are taken ahead; then its connection is read no more. */
+/** This many messages of a client are taken ahead; then its connection is read no more. */
 const MOST_AHEAD = 4;
-/** So many bytes wait for the client before its stream is full. */
+/** This many bytes wait for the client before its stream is full. */
 const MOST_UNSENT = 64 * 1024;
 /** A quiet connection gets a ping at this interval, so that no proxy closes it, and a client that has gone is noticed. */
 const PING_MS = 30_000;
@@ -28,7 +28,7 @@ export class WebSocketConnection {
   readonly stream: Duplex;
   readonly #socket: WebSocket;
   readonly #transport: Socket;
-  readonly #sending: Sending;
+  readonly #sending: UnsentBytes;
 
   constructor(
     socket: WebSocket,
@@ -37,7 +37,7 @@ export class WebSocketConnection {
   ) {
     this.#socket = socket;
     this.#transport = transport;
-    this.#sending = new Sending(transport, unread);
+    this.#sending = new UnsentBytes(transport, unread);
     const limits = { readableHighWaterMark: MOST_AHEAD, writableHighWaterMark: MOST_UNSENT };
     // What ends the connection ends the stream, too, and is nobody's fault here.
     socket.on('error', () => {});
@@ -57,7 +57,6 @@ export class WebSocketConnection {
     await promise.finally(() => this.#sending.taken());
   }
 
-  /** Calls `listener` while the client takes nothing of what it is sent. */
   onStall(listener: () => void): void {
     this.#sending.onStall(listener);
   }

@@ -14,7 +14,7 @@ import { admitsUpgrade } from '../admission/admission.ts';
 import type { CallLog } from '../admission/call-log.ts';
 import type { CallScope } from '../admission/call-scope.ts';
 import { recordFailure, statusOf } from '../admission/errors.ts';
-import type { StreamPlaces } from '../connect/stream-places.ts';
+import type { StreamPlaces } from '../protocol/stream-places.ts';
 import type { WebSocketConnection } from './connection.ts';
 
 /** The most WebSockets at a time. Each may keep a message and what waits to be sent. */

@@ -149,8 +149,7 @@ export class Cgroup {
    * outside of the daemon's pid namespace are left out. The kernel lists them as 0.
    */
   processes(): number[] {
-    const pids = words(this.#readIfPresent('cgroup.procs') ?? '').map(Number);
-    return pids.filter((pid) => pid > 0);
+    return words(this.#readIfPresent('cgroup.procs') ?? '').flatMap((pid) => Number(pid) || []);
   }
 
   /** Returns whether any process is in it or below; false when it does not exist. */
@@ -160,18 +159,18 @@ export class Cgroup {
 
   /** Returns the peak memory usage in bytes; null without the memory controller, or on a kernel before 5.19. */
   memoryPeak(): number | null {
-    return this.#figure('memory.peak', /^(\d+)$/m);
+    return this.figure('memory.peak', /^(\d+)$/m);
   }
 
   /** Returns the number of out-of-memory kills in it and below; null without the memory controller. */
   outOfMemoryKills(): number | null {
-    return this.#figure('memory.events', /^oom_kill (\d+)$/m);
+    return this.figure('memory.events', /^oom_kill (\d+)$/m);
   }
 
   /** Returns the CPU time of all processes that were ever in it and below; null when it does not exist. */
   cpuTime(): CpuTime | null {
-    const userMicros = this.#figure('cpu.stat', /^user_usec (\d+)$/m);
-    const systemMicros = this.#figure('cpu.stat', /^system_usec (\d+)$/m);
+    const userMicros = this.figure('cpu.stat', /^user_usec (\d+)$/m);
+    const systemMicros = this.figure('cpu.stat', /^system_usec (\d+)$/m);
     return userMicros === null || systemMicros === null ? null : { userMicros, systemMicros };
   }
 
@@ -218,8 +217,8 @@ export class Cgroup {
     return true;
   }
 
-  /** Returns the number that `form` finds in the file, or null. */
-  #figure(file: string, form: RegExp): number | null {
+  /** Returns the number that `form` finds in a file; null when the kernel does not report it. */
+  figure(file: string, form: RegExp): number | null {
     const digits = form.exec(this.#readIfPresent(file) ?? '')?.[1];
     return digits === undefined ? null : Number(digits);
   }
@@ -228,7 +227,8 @@ export class Cgroup {
     try {
       return this.#read(file);
     } catch (error) {
-      if (hasVanished(error)) return null;
+      // A kernel that was started without pressure stall information has its files, and refuses to open them.
+      if (hasVanished(error) || isSystemError(error, 'EOPNOTSUPP', 'ENOTSUP')) return null;
       throw error;
     }
   }

@@ -5,7 +5,7 @@ import { type Attribute, decodeAttributes, HEAD } from './entries.ts';
 import type { OpenFile } from './open-file.ts';
 import { splitTime } from './times.ts';
 
-/** Holds the status of a file. Source: inode(7). */
+/** The status of a file. Source: inode(7). */
 export interface FileStatus {
   /** This is `st_mode`. It is 0, like all other numbers, when stat failed. */
   readonly mode: number;
@@ -23,14 +23,14 @@ export interface FileStatus {
   readonly nodeDevice: bigint;
 }
 
-/** Holds a directory entry with everything that an archive stores. */
+/** A directory entry with everything that an archive stores. */
 export interface FullEntry extends FileStatus {
   readonly name: BytePath;
-  /** This is the text of a symbolic link. It is empty for other entries. */
+  /** The text of a symbolic link. It is empty for other entries. */
   readonly link: BytePath;
-  /** These are all extended attributes. Their names are bytes. */
+  /** All extended attributes. Their names are bytes. */
   readonly attributes: readonly Attribute[];
-  /** This is the content of a regular file if it is small, or else null. */
+  /** The content of a regular file if it is small, or else null. */
   readonly content: Buffer | null;
 }
 
@@ -77,7 +77,6 @@ export class DirectoryReader implements AsyncDisposable {
   }
 }
 
-/** Returns the status of an open file. */
 export async function statusOfFile(file: OpenFile): Promise<FileStatus> {
   const status = await file.exactStat();
   const [seconds, nanoseconds] = splitTime(status.mtimeNs);

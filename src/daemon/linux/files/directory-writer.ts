@@ -135,7 +135,6 @@ export class DirectoryWriter implements AsyncDisposable {
     await file.run(() => native.writeAttribute(file.fd, pathBuffer(name), value));
   }
 
-  /** Sets the modification time, in nanoseconds since the epoch. */
   async setTime(time: bigint): Promise<void> {
     await this.#run(() => writeTimes(this.#file.fd, time, time));
   }
@@ -184,7 +183,7 @@ export class DirectoryWriter implements AsyncDisposable {
   }
 }
 
-/** Holds a new file, which other processes cannot open yet, or at least not by its final name. */
+/** A new file, which other processes cannot open yet, or at least not by its final name. */
 export class NewFile implements AsyncDisposable {
   readonly file: OpenFile;
   readonly #directory: DirectoryWriter;

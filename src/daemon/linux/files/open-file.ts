@@ -24,7 +24,7 @@ const readFile = promisify(read);
 const writeBuffers = promisify(writev);
 const statFile = promisify(fstat);
 
-/** These are S_ISUID and S_ISGID of inode(7). */
+/** S_ISUID and S_ISGID of inode(7). */
 const SET_ID = 0o6000;
 
 /** Owns the descriptor of an open file, and runs all calls in its lane. Throws the system calls' errors, and `NoAnswer`. */

@@ -25,7 +25,7 @@ export const FILE_MODE = 0o644;
 const NO_TMPFILE = ['EACCES', 'ENOTSUP', 'EOPNOTSUPP', 'EISDIR', 'EINVAL', 'EROFS', 'EPERM'];
 
 /**
- * Holds a name in an open directory. Operations on it are not redirected when somebody replaces a part of the path
+ * A name in an open directory. Operations on it are not redirected when somebody replaces a part of the path
  * afterwards. If the path led through a symbolic link that another user than root owns, operations have that user's
  * permissions. See `native.openPlace`. Methods throw the system calls' errors, and `NoAnswer`.
  */
@@ -35,7 +35,7 @@ export class PathHandle implements Disposable {
   readonly #lanes: Lanes;
   #at: NativePlace;
   #lane: Lane;
-  /** This counts the calls in progress, which use the directory. */
+  /** Counts the calls in progress, which use the directory. */
   #underWay = 0;
   #isDisposed = false;
 
@@ -83,11 +83,11 @@ export class PathHandle implements Disposable {
 
   /** Returns the path of the name through the descriptor, for calls that do not follow symbolic links. */
   get path(): Buffer {
-    return this.beside(this.name);
+    return this.pathTo(this.name);
   }
 
   /** Returns the path of another name in the directory, in the same form. */
-  beside(name: BytePath): Buffer {
+  pathTo(name: BytePath): Buffer {
     return pathBuffer(`/proc/self/fd/${this.directory}/${name}`);
   }
 
@@ -108,11 +108,11 @@ export class PathHandle implements Disposable {
   }
 
   directoryStatus(): Promise<Stats> {
-    return this.run(() => lstat(this.beside('.')));
+    return this.run(() => lstat(this.pathTo('.')));
   }
 
   statfs(): Promise<StatsFs> {
-    return this.run(() => statfs(this.beside('.')));
+    return this.run(() => statfs(this.pathTo('.')));
   }
 
   /**
@@ -137,7 +137,7 @@ export class PathHandle implements Disposable {
     let isGivenUp = false;
     const open = async () => {
       const descriptor = await native.openAt(this.directory, name, flags, owner);
-      if (isGivenUp && flags & constants.O_EXCL) await unlink(this.beside(bytePath(name))).catch(() => {});
+      if (isGivenUp && flags & constants.O_EXCL) await unlink(this.pathTo(bytePath(name))).catch(() => {});
       return descriptor;
     };
     try {
@@ -187,7 +187,7 @@ export class PathHandle implements Disposable {
 
   /** Renames `name` of the same directory to this name, and replaces any file of this name. */
   async replaceBy(name: BytePath): Promise<void> {
-    await this.run(() => rename(this.beside(name), this.path), {}, locking(this.#lane));
+    await this.run(() => rename(this.pathTo(name), this.path), {}, locking(this.#lane));
   }
 
   /** Renames `source` to this name, and replaces any file of this name. */
@@ -197,7 +197,7 @@ export class PathHandle implements Disposable {
   }
 
   async unlink(name = this.name): Promise<void> {
-    await this.run(() => unlink(this.beside(name)), {}, locking(this.#lane));
+    await this.run(() => unlink(this.pathTo(name)), {}, locking(this.#lane));
   }
 
   /** Creates missing parent directories with mode 0755 and owner `user`. Existing ones are not changed. */

@@ -2,7 +2,7 @@ import { setTimeout } from 'node:timers/promises';
 import { isSystemError } from '../../../base/errors.ts';
 import type { OpenFile } from './open-file.ts';
 
-/** These are the first and the longest wait for the reader of a full pipe, in milliseconds. Each wait is twice the last. */
+/** The first and the longest wait for the reader of a full pipe, in milliseconds. Each wait is twice the last. */
 const FULL_PIPE_WAIT = [1, 64] as const;
 
 /**

@@ -34,7 +34,6 @@ export class Attributes {
     return (await attempt(this.#write(name, value), UNSUPPORTED)) !== null;
   }
 
-  /** Removes an attribute if it exists. */
   async remove(name: string): Promise<void> {
     await attempt(this.#write(name, null), [...UNSUPPORTED, 'ENODATA']);
   }

@@ -8,7 +8,7 @@ export interface Lane {
   readonly mounts: readonly number[];
   /** Jobs are counted and limited under these keys. */
   readonly keys: readonly string[];
-  /** This says how long callers wait. */
+  /** Says how long callers wait. */
   readonly patience: Patience;
 }
 
@@ -69,7 +69,6 @@ export function both(left: Lane, right: Lane): Lane {
   };
 }
 
-/** Returns `lane` with one more mount. */
 export function entering({ mounts, keys }: Lane, mount: number): Lane {
   const own = [`mount ${mount}`, isFuseMount(mount) ? 'fuse' : 'network'];
   // A job on a mount must not keep others from the lanes of local files.
@@ -81,19 +80,11 @@ export function entering({ mounts, keys }: Lane, mount: number): Lane {
  * Returns how many jobs may run at a time for a key, in a pool with this many threads. Shares are small, because a job
  * keeps its thread after its caller has given up.
  */
-export function mostOf(key: string, threads: number): number {
+export function limitOf(key: string, threads: number): number {
   const share = Math.max(1, Math.floor((threads * 3) / 16));
-  // The first letter (mount, changes, below) decides, because this is called for every job.
-  switch (key[0]) {
-    case 'm':
-      return Math.min(2, share);
-    case 'c':
-      return Math.max(1, share - 1);
-    case 'b':
-      return share * 2;
-    default:
-      return share;
-  }
+  if (key.startsWith('mount ')) return Math.min(2, share);
+  if (key.startsWith('changes ')) return Math.max(1, share - 1);
+  return key.startsWith('below ') ? share * 2 : share;
 }
 
 /** Returns a key for the directory, and one for its tree, which is its first two parts, such as /home/user. */

@@ -1,12 +1,11 @@
 import { EnvdError } from '../../../base/errors.ts';
 import { native } from '../system/native.ts';
 import { JobBatches } from './batches.ts';
-import { entering, type Lane, mostOf } from './lane.ts';
+import { entering, type Lane, limitOf } from './lane.ts';
 
 export interface LaneOptions {
   /** A request to a file system may take this long, in milliseconds. */
   readonly limitMs: number;
-  /** This is the number of threads in libuv's pool. */
   readonly threads: number;
 }
 
@@ -53,7 +52,7 @@ export class Lanes {
   constructor({ limitMs, threads }: LaneOptions) {
     this.limitMs = limitMs;
     this.#threads = threads;
-    this.#most = Math.max(1, threads - mostOf('', threads));
+    this.#most = Math.max(1, threads - limitOf('', threads));
   }
 
   /** Tells whether a job is running. */
@@ -152,7 +151,6 @@ export class Lanes {
     return promise.finally(() => clearTimeout(timer));
   }
 
-  /** Takes a slot if there is one. */
   #take(lane: Lane): boolean {
     if (!this.#hasRoom(lane)) return false;
     this.#add(lane, 1);
@@ -169,7 +167,7 @@ export class Lanes {
   }
 
   #hasRoom({ keys }: Lane): boolean {
-    return this.#total < this.#most && keys.every((key) => this.#count(key) < mostOf(key, this.#threads));
+    return this.#total < this.#most && keys.every((key) => this.#count(key) < limitOf(key, this.#threads));
   }
 
   #count(key: string): number {
@@ -196,16 +194,16 @@ export class Lanes {
 }
 
 export interface RunOptions<T> {
-  /** This releases the result of a job whose caller has given up. */
+  /** Releases the result of a job whose caller has given up. */
   readonly discard?: ((late: T) => void) | undefined;
-  /** This says that the job reads or copies all of something. */
+  /** Says that the job reads or copies all of something. */
   readonly long?: boolean;
 }
 
 export interface FindOptions<T> extends RunOptions<T> {
   /** The job begins in this lane, which is that of its directory. */
   readonly base: Lane;
-  /** This says that `runBatched` may run the job. */
+  /** Says that `runBatched` may run the job. */
   readonly isBatched?: boolean;
   /** A long job has this short one, which first finds out whether the file system answers at all. */
   readonly ask?: () => Promise<unknown>;

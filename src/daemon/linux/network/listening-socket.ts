@@ -55,14 +55,14 @@ export async function openListeningSocket(
   const stale = stored.filter((one) => one !== kept);
   for (const { name, descriptor } of stale) {
     closeSync(descriptor);
-    manager.tell((socket) => removeDescriptor(socket, name));
+    manager.send((socket) => removeDescriptor(socket, name));
   }
   const earlier = inherited ?? kept?.descriptor ?? null;
   const descriptor =
     earlier === null
       ? await listenWhenReleased(address, wanted.port, stale.length > 0 ? RELEASE_MS : 0)
       : fromEarlierProgram(earlier);
-  manager.tell((socket) => storeDescriptor(socket, { name: nameOf(descriptor), descriptor }));
+  manager.send((socket) => storeDescriptor(socket, { name: nameOf(descriptor), descriptor }));
   manager.waitUntilTaken();
   return descriptor;
 }

@@ -1,9 +1,9 @@
 import { closeSync } from 'node:fs';
 import { Socket } from 'node:net';
-import { CLOSE, DISCONNECTED, FAILED, READABLE, WRITABLE } from '../lanes/readiness.ts';
 import { native } from '../system/native.ts';
+import { CLOSE, DISCONNECTED, FAILED, READABLE, WRITABLE } from '../system/readiness.ts';
 
-/** The most bytes that one splice moves. So many stay in a core's cache. */
+/** The most bytes that one splice moves. That many stay in a core's cache. */
 const MOST = 256 * 1024;
 /** The same while the pipes hold `AMPLE` bytes, or once `TURN_BYTES` have been moved in this turn of the event loop. */
 const LEAST = 16 * 1024;

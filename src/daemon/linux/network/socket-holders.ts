@@ -12,7 +12,7 @@ export interface SocketHolder {
 const LISTED = 256;
 /** Of one process, and of all: a process may have a million. */
 const MOST_OF_ONE = 4096;
-const MOST_LOOKS = 64 * 1024;
+const MOST_OF_ALL = 64 * 1024;
 
 /**
  * Returns the process with the lowest pid that has each of the sockets, by inode. It uses one thread of the pool at a time, and
@@ -26,12 +26,12 @@ export async function holdersOf(
   if (inodes.size === 0) return found;
   const pids = (await readdir(proc)).map(Number).filter(Boolean);
   pids.sort((a, b) => a - b);
-  let looks = 0;
+  let checked = 0;
   for (const pid of pids) {
     for await (const inode of socketsOf(`${proc}/${pid}/fd`)) {
       if (inodes.has(inode) && !found.has(inode))
         found.set(inode, { pid, command: await nameIn(`${proc}/${pid}/comm`) });
-      if (found.size === inodes.size || ++looks >= MOST_LOOKS) return found;
+      if (found.size === inodes.size || ++checked >= MOST_OF_ALL) return found;
     }
   }
   return found;

@@ -2,8 +2,8 @@ import { closeSync } from 'node:fs';
 import type { ServerResponse } from 'node:http';
 import { isSystemError } from '../../../base/errors.ts';
 import type { OpenFile } from '../files/open-file.ts';
-import { readiness } from '../lanes/readiness.ts';
 import { native } from '../system/native.ts';
+import { readiness } from '../system/readiness.ts';
 
 /**
  * The connection of a response, for a body that a pool thread sends from a file. The kernel must have taken everything that

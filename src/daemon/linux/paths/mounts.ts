@@ -11,7 +11,7 @@ export type MountKind = 'local' | 'network' | 'pseudo';
 export interface Mount {
   /** The kernel may give this id to another mount after this one is unmounted. */
   readonly id: number;
-  /** This is the id of the mount that this mount is mounted on. */
+  /** The id of the mount that this mount is mounted on. */
   readonly parent: number;
   /** This text identifies what is mounted: the device number, the root, the type and the source. */
   readonly content: string;
@@ -19,7 +19,7 @@ export interface Mount {
   readonly kind: MountKind;
 }
 
-/** These are NFS_, SMB_, CIFS_, SMB2_ and FUSE_SUPER_MAGIC. Source: statfs(2). */
+/** NFS_, SMB_, CIFS_, SMB2_ and FUSE_SUPER_MAGIC. Source: statfs(2). */
 const NETWORK_TYPES: ReadonlySet<number> = new Set([0x6969, 0x517b, 0xff534d42, 0xfe534d42, 0x65735546]);
 
 /** mountinfo names the same types like this. FUSE file systems append a subtype. */

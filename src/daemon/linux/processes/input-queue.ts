@@ -1,7 +1,7 @@
 import { closeSync, writeSync } from 'node:fs';
 import { onAbort } from '../../../base/abort.ts';
 import { isSystemError } from '../../../base/errors.ts';
-import { awaitReady } from '../lanes/readiness.ts';
+import { awaitReady } from '../system/readiness.ts';
 import { guarded } from './guarded.ts';
 
 /** The queue holds this many bytes, besides the kernel's buffer. */
@@ -17,7 +17,7 @@ interface Waiting {
 }
 
 /**
- * Holds the input of a process in a bounded queue in front of a non-blocking pipe or terminal. It accepts writes in the
+ * The input of a process in a bounded queue in front of a non-blocking pipe or terminal. It accepts writes in the
  * order of the calls, and they wait while it is full. So a process that does not read delays only its own writers. A
  * stream of Node cannot do this: libuv writes in a busy loop to a terminal that it cannot reopen, so a program that
  * does not read would block the event loop, and libuv does not say which bytes were written.
@@ -36,7 +36,7 @@ export class InputQueue {
   /** While it is `ending`, the queue accepts nothing more, and it is closed when everything has been written. */
   #phase: 'open' | 'ending' | 'closed' = 'open';
   readonly #closed = Promise.withResolvers<void>();
-  /** This ends the wait for the kernel. It is null while nothing waits. */
+  /** Ends the wait for the kernel. It is null while nothing waits. */
   #cancel: (() => void) | null = null;
 
   /** `owns` says whether the queue closes the descriptor. `cgroup` is that of the process, or null if it is unknown. */

@@ -34,7 +34,7 @@ function firstLine(start: Buffer): string | null {
   return line.replace(/[\p{Cc}\p{Cf}]/gu, (character) => JSON.stringify(character).slice(1, -1));
 }
 
-/** These are offsets in the headers of ELF for 32 and 64 bits. Source: elf(5). */
+/** Offsets in the headers of ELF for 32 and 64 bits. Source: elf(5). */
 const ELF = {
   1: { table: 0x1c, size: 0x2a, count: 0x2c, offset: 4, length: 16 },
   2: { table: 0x20, size: 0x36, count: 0x38, offset: 8, length: 32 },

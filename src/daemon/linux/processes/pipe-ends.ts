@@ -8,7 +8,7 @@ export interface PipeOwner {
   readonly stream: number;
   /** The stream had this many bytes before those of this pipe. */
   readonly offset: number;
-  /** This is the path of the cgroup of the process, or null if it is unknown. */
+  /** The path of the cgroup of the process, or null if it is unknown. */
   readonly cgroup: string | null;
 }
 
@@ -17,7 +17,7 @@ const NOBODY: PipeOwner = { process: 0, stream: 0, offset: 0, cgroup: null };
 /** Reads all pipes and terminals into one shared buffer and copies each result, so that no read allocates 64 KiB. */
 export class PipePoller {
   readonly #buffer = new ReadBuffer();
-  /** This maps the reader's numbers to the open pipes. */
+  /** Maps the reader's numbers to the open pipes. */
   readonly #open = new Map<number, ReadEnd>();
   readonly #reader = native.pipeReader(this.#buffer.room, (pipe, length) => this.#take(pipe, length));
 
@@ -57,11 +57,11 @@ export class PipePoller {
 /** Owns the descriptor of the reading end of a pipe, or of the master of a terminal. */
 export class ReadEnd {
   readonly descriptor: number;
-  /** This is the path of the cgroup of the process, or null if it is unknown. */
+  /** The path of the cgroup of the process, or null if it is unknown. */
   readonly cgroup: string | null;
   readonly #reader: PipeReader;
   readonly #pipe: number;
-  /** This receives the bytes read. It is null once they are discarded. */
+  /** Receives the bytes read. It is null once they are discarded. */
   #onBytes: ((bytes: Buffer) => void) | null;
   #isClosed = false;
   readonly #closed = Promise.withResolvers<void>();
@@ -117,7 +117,6 @@ export class ReadEnd {
     this.#reader.unref(this.#pipe);
   }
 
-  /** Closes it before the end of file. */
   close(): void {
     if (!this.#isClosed) this.#reader.close(this.#pipe);
   }

@@ -9,7 +9,7 @@ import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { native } from '../system/native.ts';
 import { followProcess } from './spawn.ts';
 
-/** Holds a program and its arguments. */
+/** A program and its arguments. */
 export type Command = readonly [file: string, ...args: string[]];
 
 const TASKS = '/proc/self/task';

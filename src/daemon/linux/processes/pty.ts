@@ -6,13 +6,13 @@ import { guarded } from './guarded.ts';
 import { InputQueue } from './input-queue.ts';
 import type { ReadEnd } from './pipe-ends.ts';
 
-/** Holds the size of a terminal in character cells. */
+/** The size of a terminal in character cells. */
 export interface TerminalSize {
   readonly cols: number;
   readonly rows: number;
 }
 
-/** Holds the descriptors of the two sides of a terminal. */
+/** The descriptors of the two sides of a terminal. */
 export interface TerminalEnds {
   readonly master: number;
   readonly slave: number;

@@ -16,16 +16,16 @@ const OWNER_BYTES = 16;
 const MOST_OWNERS = 65_536;
 const OFFSET_AT = 8;
 
-/** Holds bytes that a killed program had taken out of a pipe. */
+/** Bytes that a killed program had taken out of a pipe. */
 export interface LeftBytes {
   readonly process: number;
   readonly stream: number;
-  /** This is the offset of the first byte in its stream. */
+  /** The offset of the first byte in its stream. */
   readonly offset: number;
   readonly bytes: Buffer;
 }
 
-/** Holds the buffer of all reads in memory that survives this program, because what was read is in no pipe any more. */
+/** The buffer of all reads in memory that survives this program, because what was read is in no pipe any more. */
 export class ReadBuffer {
   readonly #memory = createMemory(OWNERS_AT + OWNER_BYTES * MOST_OWNERS);
 

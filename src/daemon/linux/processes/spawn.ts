@@ -13,7 +13,6 @@ export interface ProcessExit {
   readonly signal: number | null;
   readonly userMicros: number;
   readonly systemMicros: number;
-  readonly maxRssKib: number;
 }
 
 /** Describes a process to start. All names and paths are resolved. */
@@ -77,50 +76,40 @@ const NONE = -1;
  * `unavailable` below a frozen cgroup, `resource_exhausted` at a limit of processes or descriptors, and
  * `deadline_exceeded` when the program does not run within the limit.
  */
-export function spawn(launch: Launch, terminal: number): Promise<Spawned> {
-  return start(launch, { terminal, stdin: false }, (process) => process);
+export async function spawn(launch: Launch, terminal: number): Promise<Spawned> {
+  return (await start(launch, terminal, false)).process;
 }
 
 /** Starts a process on pipes. Without `withStdin` its stdin is /dev/null. Throws as `spawn` does. */
-export function spawnWithPipes(
-  launch: Launch,
-  withStdin: boolean,
-): Promise<{ process: Spawned; pipes: Pipes }> {
-  return start(launch, { terminal: NONE, stdin: withStdin }, (process, stdin, stdout, stderr) => {
-    return { process, pipes: { stdin: stdin === NONE ? null : stdin, stdout, stderr } };
-  });
+export function spawnWithPipes(launch: Launch, withStdin: boolean): Promise<Started> {
+  return start(launch, NONE, withStdin);
 }
 
-/** `made` gets the descriptors of stdin, stdout and stderr, which are -1 if there are none. */
-function start<T>(
-  launch: Launch,
-  stdio: { terminal: number; stdin: boolean },
-  made: (process: Spawned, stdin: number, stdout: number, stderr: number) => T,
-): Promise<T> {
-  const started = Promise.withResolvers<T>();
+interface Started {
+  readonly process: Spawned;
+  /** On a terminal there are none, and their numbers mean nothing. */
+  readonly pipes: Pipes;
+}
+
+function start(launch: Launch, terminal: number, withStdin: boolean): Promise<Started> {
+  const started = Promise.withResolvers<Started>();
   const exit = Promise.withResolvers<ProcessExit>();
-  const [numbers, strings] = encode(launch, stdio);
+  const [numbers, strings] = encode(launch, terminal, withStdin);
   let failing: Launch | null = launch;
   native.spawn(numbers, strings, (event, a, b, c, d, pidfd) => {
     if (event === 'started' || event === 'ran') {
       // This callback lives as long as the process, and the arguments of the launch may have megabytes.
       failing = null;
       const process = { pid: a, pidfd, isChild: true, isOver: event === 'ran', exit: exit.promise };
-      started.resolve(made(process, b, c, d));
-    } else if (event === 'exited' || event === 'signaled') exit.resolve(exitFrom(event, a, b, c, d));
+      started.resolve({ process, pipes: { stdin: b === NONE ? null : b, stdout: c, stderr: d } });
+    } else if (event === 'exited' || event === 'signaled') exit.resolve(exitFrom(event, a, b, c));
     else if (failing !== null) started.reject(describe(event, a, failing));
   });
   return started.promise;
 }
 
 /** The exit of a process that is not a child of this process, when nobody can tell it any more. */
-export const UNKNOWN_EXIT: ProcessExit = {
-  code: null,
-  signal: null,
-  userMicros: 0,
-  systemMicros: 0,
-  maxRssKib: 0,
-};
+export const UNKNOWN_EXIT: ProcessExit = { code: null, signal: null, userMicros: 0, systemMicros: 0 };
 
 /**
  * Waits for the end of a process that an earlier program has started, and reaps it if it is a child. The result owns
@@ -131,8 +120,8 @@ export function followProcess(pid: number, pidfd: number | null, isChild: boolea
   const exit = Promise.withResolvers<ProcessExit>();
   const spawned = { pid, isChild, isOver: false, exit: exit.promise };
   try {
-    const followed = native.follow(pid, pidfd ?? NONE, (event, a, b, c, d) =>
-      exit.resolve(event === 'unknown' ? UNKNOWN_EXIT : exitFrom(event, a, b, c, d)),
+    const followed = native.follow(pid, pidfd ?? NONE, (event, a, b, c) =>
+      exit.resolve(event === 'unknown' ? UNKNOWN_EXIT : exitFrom(event, a, b, c)),
     );
     return { ...spawned, pidfd: followed };
   } catch (error) {
@@ -144,28 +133,16 @@ export function followProcess(pid: number, pidfd: number | null, isChild: boolea
 }
 
 /** Translates what `native.spawn` reports of an exit. */
-function exitFrom(
-  event: string,
-  status: number,
-  userMicros: number,
-  systemMicros: number,
-  maxRssKib: number,
-): ProcessExit {
+function exitFrom(event: string, status: number, userMicros: number, systemMicros: number): ProcessExit {
   const exited = event === 'exited';
-  return {
-    code: exited ? status : null,
-    signal: exited ? null : status,
-    userMicros,
-    systemMicros,
-    maxRssKib,
-  };
+  return { code: exited ? status : null, signal: exited ? null : status, userMicros, systemMicros };
 }
 
 /** Returns the arguments of `native.spawn`. */
-function encode(launch: Launch, { terminal, stdin }: { terminal: number; stdin: boolean }): [Buffer, Buffer] {
+function encode(launch: Launch, terminal: number, withStdin: boolean): [Buffer, Buffer] {
   const { file, args, environment, cwd, user, cgroup, limitMs } = launch;
   const variables = Object.keys(environment).map((name) => `${name}=${environment[name]}`);
-  const options = [terminal, Number(stdin), NICE, IO_PRIORITY, OOM_SCORE_ADJUSTMENT, limitMs];
+  const options = [terminal, Number(withStdin), NICE, IO_PRIORITY, OOM_SCORE_ADJUSTMENT, limitMs];
   const counts = [args.length, variables.length];
   const numbers = new Uint32Array([user.uid, user.gid, ...options, ...counts, ...user.groups]);
   // Paths are encoded as names, and arguments and variables as texts.

@@ -68,7 +68,7 @@ function otherMeaning(code: string): Meaning {
 }
 
 /** Runs `operation` and translates its system errors as `explain` does. */
-export async function about<T>(path: string, operation: () => Promise<T>): Promise<T> {
+export async function explaining<T>(path: string, operation: () => Promise<T>): Promise<T> {
   try {
     return await operation();
   } catch (error) {

@@ -35,8 +35,8 @@ export class ManagerOutbox {
     return this.#full?.promise ?? null;
   }
 
-  tell(send: Send): void {
-    this.#waiting.push(send);
+  send(message: Send): void {
+    this.#waiting.push(message);
     if (this.#waiting.length === 1) this.#sendAll();
   }
 

@@ -192,7 +192,6 @@ class Accounts implements AccountNames {
     return this.#groups.nameOf.get(gid) ?? String(gid);
   }
 
-  /** Null: there is none of that name. */
   groupId(name: string): number | null {
     return this.#groups.idOf.get(name) ?? parseId(name);
   }

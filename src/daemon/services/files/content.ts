@@ -1,6 +1,6 @@
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import type { OpenFile } from '../../linux/files/open-file.ts';
-import { about } from '../../linux/system/errno.ts';
+import { explaining } from '../../linux/system/errno.ts';
 
 /** Describes bytes of a file, from `start` to before `end`. If `end` is null, they go to the end of the file. */
 export interface ByteRange {
@@ -27,7 +27,7 @@ export async function* readPieces(
     const end = piece.end ?? Number.MAX_SAFE_INTEGER;
     for (let position = piece.start; position < end; ) {
       const buffer = Buffer.allocUnsafeSlow(Math.min(CHUNK, end - position));
-      const length = await about(path, () => readChunk(file, buffer, position));
+      const length = await explaining(path, () => readChunk(file, buffer, position));
       if (length === 0 && piece.end === null) break;
       if (length === 0) throw new EnvdError('aborted', 'file was truncated while it was read');
       position += length;

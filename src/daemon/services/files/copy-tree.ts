@@ -17,7 +17,7 @@ const { O_RDONLY, O_WRONLY, O_CREAT, O_EXCL, O_NONBLOCK, O_DIRECTORY } = constan
 
 const openFile = promisify(open);
 
-/** So many names are read together. */
+/** This many names are read together. */
 const NAMES_AT_ONCE = 256;
 
 /** Describes a name in an open directory. */

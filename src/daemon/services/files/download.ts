@@ -6,7 +6,7 @@ import type { OpenFile } from '../../linux/files/open-file.ts';
 import { PathHandle } from '../../linux/files/place.ts';
 import type { Lanes } from '../../linux/lanes/lanes.ts';
 import { decodeName } from '../../linux/paths/names.ts';
-import { about, explain } from '../../linux/system/errno.ts';
+import { explain, explaining } from '../../linux/system/errno.ts';
 import { native } from '../../linux/system/native.ts';
 import { type ByteRange, readChunk, readPieces } from './content.ts';
 import { type FileVersion, modifiedOf, tagOf, versionOf } from './entries/file-change.ts';
@@ -27,9 +27,9 @@ export class Download implements AsyncDisposable {
   readonly name: string;
   /** The size is in bytes. It is null if it is unknown before the end of file, as for large files in /proc. */
   readonly size: number | null;
-  /** This is the modification time, or null for files that the kernel generates on each read. */
+  /** The modification time, or null for files that the kernel generates on each read. */
   readonly modified: Date | null;
-  /** This is the strong validator (RFC 9110, section 8.8.1) without quotes. It is null when `modified` is. */
+  /** The strong validator (RFC 9110, section 8.8.1) without quotes. It is null when `modified` is. */
   readonly tag: string | null;
   readonly content: Buffer | OpenFile;
 
@@ -60,7 +60,7 @@ export class Download implements AsyncDisposable {
     const { content } = this;
     if (Buffer.isBuffer(content)) return content.subarray(start, end);
     const buffer = Buffer.allocUnsafeSlow(end - start);
-    const length = await about(this.path, () => content.read(buffer, buffer.length, start));
+    const length = await explaining(this.path, () => content.read(buffer, buffer.length, start));
     if (length === 0) throw new EnvdError('aborted', 'file was truncated while it was read');
     return buffer.subarray(0, length);
   }

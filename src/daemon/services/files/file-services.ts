@@ -20,7 +20,7 @@ export type UploadOptions = Pick<UploadContext, 'durable' | 'verified' | 'signal
 export interface FileSettings extends Pick<EntrySource, 'metadataPrefix' | 'lanes'> {
   /** Changes of files pass this gate. Downloads do not, because they only read. */
   readonly gate: WriteGate;
-  /** This counts uploaded files and received bytes. */
+  /** Counts uploaded files and received bytes. */
   readonly uploads: Transfers;
 }
 

@@ -6,7 +6,8 @@ import { PathHandle } from '../../linux/files/place.ts';
 import { removeTree } from '../../linux/files/remove-tree.ts';
 import type { Lanes } from '../../linux/lanes/lanes.ts';
 import { bytePath, joinBytes } from '../../linux/paths/byte-path.ts';
-import { about, explain } from '../../linux/system/errno.ts';
+import { isAtOrBelow } from '../../linux/paths/mounts.ts';
+import { explain, explaining } from '../../linux/system/errno.ts';
 import { native } from '../../linux/system/native.ts';
 import type { User } from '../../linux/system/users.ts';
 import { copyTree } from './copy-tree.ts';
@@ -28,15 +29,15 @@ export async function move(
   signal: AbortSignal,
 ): Promise<Entry> {
   const { lanes } = entries;
-  using from = await about(source, () => PathHandle.open(source, false, lanes));
+  using from = await explaining(source, () => PathHandle.open(source, false, lanes));
   // This check comes before parents of the destination are created.
-  const status = await about(source, () => from.status());
+  const status = await explaining(source, () => from.status());
   if (!status) throw notFound(source);
-  await about(source, () => from.assertMayChange());
+  await explaining(source, () => from.assertMayChange());
   using to = await openDestination(destination, user, lanes);
   try {
     await to.assertMayChange();
-    if (status.isDirectory()) await about(source, () => assertMayLeave(from, to));
+    if (status.isDirectory()) await explaining(source, () => assertMayLeave(from, to));
     await to.moveHere(from).catch(async (error: unknown) => {
       if (!isSystemError(error, 'EXDEV')) throw error;
       await moveAcross(from, to, [source, destination], lanes, signal);
@@ -179,9 +180,7 @@ async function removeIfUnchanged(
 /** Tells whether the directory of `to` is in the tree at `from`. The copy would then recurse forever. */
 export async function isInside(to: PathHandle, from: PathHandle): Promise<boolean> {
   const above = await from.directoryPath();
-  const source = joinBytes(above, from.name);
-  const directory = await to.directoryPath();
-  return directory === source || directory.startsWith(`${source}/`);
+  return isAtOrBelow(joinBytes(above, from.name), await to.directoryPath());
 }
 
 function notFound(path: string): EnvdError {

@@ -8,15 +8,15 @@ import { equalSecrets } from '../../../base/program/secrets.ts';
  */
 export type FileOperation = 'read' | 'write' | 'read-archive' | 'write-archive';
 
-/** Holds the file of a request and the caller's credentials, exactly as in the query. */
+/** The file of a request and the caller's credentials, exactly as in the query. */
 export interface FileQuery {
-  /** This is empty when absent, and so is `username`. */
+  /** Empty when absent, and so is `username`. */
   readonly path: string;
   readonly username: string;
   readonly signature: string | undefined;
-  /** This is a Unix time in seconds. */
+  /** A Unix time in seconds. */
   readonly expiration: string | undefined;
-  /** This is the access token of the request's header. */
+  /** The access token of the request's header. */
   readonly presentedToken: string | undefined;
 }
 

@@ -16,7 +16,6 @@ export interface HealthReport {
   readonly abilities: Abilities;
 }
 
-/** Reports the state of the daemon and what this guest can do. */
 export class Health {
   readonly #sources: HealthSources;
   readonly #since = new Date(Date.now() - process.uptime() * 1000).toISOString();

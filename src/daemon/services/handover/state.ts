@@ -6,7 +6,7 @@ import type { StoredDescriptor } from '../../linux/system/systemd.ts';
 import type { GuestState } from '../guest/guest.ts';
 import type { VolumeState } from '../init/volumes.ts';
 import type { ForwardsState } from '../ports/forwards.ts';
-import type { CgroupRootState } from '../process/cgroups/cgroup-root.ts';
+import type { CgroupRoot } from '../process/cgroups/cgroup-root.ts';
 import type { EarlierProcess, EarlierProcesses, ProcessesSnapshot } from '../process/lifecycle/earlier.ts';
 import {
   decodeProcess,
@@ -52,8 +52,7 @@ interface Others extends Settings {
   /** The queues with the records for a crash. See `RecordStore`. */
   readonly records: readonly StoredDescriptor[];
   readonly forwards: ForwardsState;
-  /** Undefined when there are no cgroups. */
-  readonly cgroupRoot: CgroupRootState | undefined;
+  readonly cgroupRoot: CgroupRoot | undefined;
 }
 
 /** The state that a program writes. */

@@ -78,7 +78,6 @@ export function trustVariables({ bundle, local }: TrustStore): Record<string, st
   };
 }
 
-/** Returns the files that have all certificates, after links were followed, each once. */
 async function bundlesOf({ bundle, others }: TrustStore): Promise<Set<string>> {
   const resolved = await Promise.all(others.map((path) => realpath(path).catch(() => null)));
   const main = await realpath(bundle).catch(() => bundle);

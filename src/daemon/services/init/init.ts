@@ -7,8 +7,8 @@ import { exhaustionOf } from '../../linux/system/errno.ts';
 import type { Freezer } from '../pause/freezer.ts';
 import type { FreezeAudit } from '../pause/sweep.ts';
 import type { InitRequest } from './init-request.ts';
+import { WAITING_CALLS } from './metadata-reader.ts';
 import { SharedRuns } from './shared-runs.ts';
-import { WAITING_CALLS } from './waiting-calls.ts';
 
 /** What an upgrade has handed over. */
 export interface HandoverReport {
@@ -148,7 +148,6 @@ export class Init extends EventEmitter<{ progress: [] }> {
     return this.#appliedNs;
   }
 
-  /** Takes over the timestamp of an earlier program. */
   continueFrom(timestampNs: bigint | null): void {
     this.#begunNs = timestampNs;
     this.#appliedNs = timestampNs;

@@ -2,11 +2,17 @@ import { EventEmitter } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
 import { limited, onAbort, untilAborted } from '../../../base/abort.ts';
 import { EnvdError } from '../../../base/errors.ts';
-import { EvictingSemaphore } from '../../../base/evicting-semaphore.ts';
+import { EvictingSemaphore, type PlaceRules } from '../../../base/evicting-semaphore.ts';
 import { debug } from '../../../base/program/debug.ts';
 import { Repeated } from '../../../base/repeated.ts';
 import { NO_METADATA, type SandboxMetadata } from './metadata.ts';
-import { WAITING_CALLS } from './waiting-calls.ts';
+
+const MOST_WAITING = 64;
+/** The calls of `/init` that wait for something: for the metadata, or for a step that takes long. */
+export const WAITING_CALLS: PlaceRules = {
+  most: MOST_WAITING,
+  dropped: () => new EnvdError('unavailable', `more than ${MOST_WAITING} calls are waiting: try again`),
+};
 
 /** How long a caller of `check` may wait, in milliseconds. */
 const CHECK_LIMIT_MS = 1000;

@@ -54,7 +54,6 @@ function canonicalValue(value: Element | undefined): Buffer {
   return encode(UTF8, Buffer.from(merged.replaceAll(/[A-Z]+/g, (letters) => letters.toLowerCase())));
 }
 
-/** Returns the text of an element; null when it is none. */
 function textOf({ tag, content }: Element): string | null {
   const encoding = ENCODINGS[tag];
   if (encoding) return content.toString(encoding);

@@ -8,8 +8,8 @@ import { debug } from '../../../base/program/debug.ts';
 import { PathHandle } from '../../linux/files/place.ts';
 import type { Lanes } from '../../linux/lanes/lanes.ts';
 import { bytePath } from '../../linux/paths/byte-path.ts';
-import { type Mount, mountIdOf, readMounts } from '../../linux/paths/mounts.ts';
-import { about } from '../../linux/system/errno.ts';
+import { isAtOrBelow, type Mount, mountIdOf, readMounts } from '../../linux/paths/mounts.ts';
+import { explaining } from '../../linux/system/errno.ts';
 import { runTool } from '../../linux/system/tool.ts';
 import type { VolumeMount } from './init-request.ts';
 import { findMount, unmount } from './unmount.ts';
@@ -79,7 +79,6 @@ export class Volumes {
     return [...this.#mounted].map(([path, volume]) => ({ path, ...volume }));
   }
 
-  /** Takes over the volumes of an earlier program. */
   continueFrom(volumes: readonly VolumeState[]): void {
     for (const { path, ...volume } of volumes) this.#mounted.set(path, volume);
   }
@@ -109,7 +108,7 @@ export class Volumes {
     const sorted = [...volumes].sort((a, b) => (a.path < b.path ? -1 : 1));
     const ensured: Promise<void>[] = [];
     for (const [index, volume] of sorted.entries()) {
-      const parent = sorted.slice(0, index).findLastIndex(({ path }) => isWithin(volume.path, path));
+      const parent = sorted.slice(0, index).findLastIndex(({ path }) => isAtOrBelow(path, volume.path));
       const ensure = async () => {
         await ensured[index - MAX_CONCURRENT]?.catch(() => {});
         await ensured[parent];
@@ -183,10 +182,6 @@ export class Volumes {
   }
 }
 
-function isWithin(path: string, directory: string): boolean {
-  return path === directory || path.startsWith(`${directory}/`);
-}
-
 async function doing(action: string, work: () => Promise<void>): Promise<void> {
   try {
     await work();
@@ -198,13 +193,13 @@ async function doing(action: string, work: () => Promise<void>): Promise<void> {
 
 /** Opens the directory at `path`; creates it if it is missing. Throws `permission_denied` when a user's link leads there. */
 async function openMountPoint(path: string, lanes: Lanes): Promise<PathHandle> {
-  const place = await about(path, () => PathHandle.open(path, true, lanes));
+  const place = await explaining(path, () => PathHandle.open(path, true, lanes));
   try {
     if (place.owner !== null) {
       const message = `path of a volume must not pass through a symbolic link of user ${place.owner}: '${path}'`;
       throw new EnvdError('permission_denied', message);
     }
-    await about(path, () => place.makeDirectory(ROOT));
+    await explaining(path, () => place.makeDirectory(ROOT));
     return place;
   } catch (error) {
     place[Symbol.dispose]();

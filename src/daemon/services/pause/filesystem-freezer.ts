@@ -48,7 +48,6 @@ export class FilesystemFreezer implements Disposable {
     if (this.#record.read().includes(options.path)) this.#markFrozen();
   }
 
-  /** The number of thaws by the watchdog. */
   get watchdogThaws(): number {
     return this.#watchdog.thaws;
   }

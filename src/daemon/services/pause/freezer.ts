@@ -96,7 +96,6 @@ export class Freezer implements Disposable {
     if (this.active) this.#watchdog.arm();
   }
 
-  /** The number of thaws by the watchdog. */
   get watchdogThaws(): number {
     return this.#watchdog.thaws;
   }
@@ -135,7 +134,6 @@ export class Freezer implements Disposable {
     return audit;
   }
 
-  /** Gives an audit to the next answer. */
   keepAudit(audit: FreezeAudit): void {
     this.#unreported ??= audit;
   }

@@ -3,12 +3,12 @@ import type { Collapser } from './collapse.ts';
 /** How often the daemon checks whether it is idle, in milliseconds. */
 const INTERVAL_MS = 5000;
 /**
- * The daemon counts as idle when its main thread has taken at most `IDLE_MS` of CPU time before each of `IDLE_LOOKS` checks
+ * The daemon counts as idle when its main thread has taken at most `IDLE_MS` of CPU time before each of `IDLE_CHECKS` checks
  * in a row. The activity of the event loop is no measure, because on a host that is short of CPUs most of it is waiting for
  * one.
  */
 const IDLE_MS = 100;
-const IDLE_LOOKS = 2;
+const IDLE_CHECKS = 2;
 /** After how much CPU time of the main thread a collection pays, in milliseconds. */
 const WORTH_MS = 1000;
 
@@ -24,7 +24,7 @@ export class IdleTrim implements Disposable {
   readonly #isPaused: () => boolean;
   readonly #timer: NodeJS.Timeout;
   #previous = workedMs();
-  #idleLooks = 0;
+  #idleChecks = 0;
   #isFirst = true;
   /** The CPU time since the last trim, in milliseconds. The start alone is worth a trim. */
   #workMs = WORTH_MS;
@@ -33,21 +33,21 @@ export class IdleTrim implements Disposable {
   constructor(collapser: Trimmed, isPaused: () => boolean) {
     this.#collapser = collapser;
     this.#isPaused = isPaused;
-    this.#timer = setInterval(this.#look, INTERVAL_MS).unref();
+    this.#timer = setInterval(this.#check, INTERVAL_MS).unref();
   }
 
   [Symbol.dispose](): void {
     clearInterval(this.#timer);
   }
 
-  readonly #look = (): void => {
+  readonly #check = (): void => {
     const now = workedMs();
     const worked = now - this.#previous;
     this.#previous = now;
     if (this.#isPaused()) return;
     this.#workMs += worked;
-    this.#idleLooks = worked <= IDLE_MS ? this.#idleLooks + 1 : 0;
-    if (this.#idleLooks < IDLE_LOOKS || this.#workMs < WORTH_MS) return;
+    this.#idleChecks = worked <= IDLE_MS ? this.#idleChecks + 1 : 0;
+    if (this.#idleChecks < IDLE_CHECKS || this.#workMs < WORTH_MS) return;
     this.#workMs = 0;
     // Most code of the start never runs again, so only the first trim drops code. The code of calls is still needed.
     this.#collapser.trim(this.#isFirst);

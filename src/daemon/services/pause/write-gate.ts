@@ -24,14 +24,14 @@ export class WriteGate {
   /** Runs a change inside the gate. Throws `unavailable` while it is shut. */
   async run<T>(change: () => Promise<T>): Promise<T> {
     this.assertOpen();
-    return this.inside(change);
+    return this.runStep(change);
   }
 
   /**
    * Runs one step of a change that waits for its client between its steps. While the gate is shut, it waits before the step.
    * So a slow client does not delay a freeze, and its data wait for the thaw.
    */
-  async inside<T>(step: () => Promise<T>): Promise<T> {
+  async runStep<T>(step: () => Promise<T>): Promise<T> {
     while (this.#opened) await this.#opened.promise;
     this.#inside++;
     try {
@@ -45,7 +45,7 @@ export class WriteGate {
    * Yields the items of `source` to a change inside the gate. It leaves the gate while it waits for an item, and enters it
    * again when the item is there.
    */
-  async *outside<T>(source: AsyncIterable<T>): AsyncGenerator<T> {
+  async *leaveWhileWaiting<T>(source: AsyncIterable<T>): AsyncGenerator<T> {
     const items = source[Symbol.asyncIterator]();
     try {
       for (;;) {
@@ -62,7 +62,7 @@ export class WriteGate {
    * Runs a step that begins while its change is inside the gate, and may end after the change has left. It does not wait for
    * the gate, because the change may be waiting for the step.
    */
-  async beside<T>(step: () => Promise<T>): Promise<T> {
+  async runOverlapping<T>(step: () => Promise<T>): Promise<T> {
     this.#inside++;
     try {
       return await step();

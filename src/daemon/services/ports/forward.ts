@@ -1,7 +1,7 @@
 import { closeSync } from 'node:fs';
-import { CLOSE, READABLE } from '../../linux/lanes/readiness.ts';
 import { Relay, type RelayPipes, resetConnection } from '../../linux/network/relay.ts';
 import { native } from '../../linux/system/native.ts';
+import { CLOSE, READABLE } from '../../linux/system/readiness.ts';
 
 /** The most connections of all forwards together. */
 const MOST_CONNECTIONS = 2000;

@@ -61,7 +61,7 @@ export class Forwards implements Disposable {
   readonly places = new ForwardPlaces();
   readonly #options: ForwardsOptions;
   readonly #pipes = new RelayPipes();
-  readonly #looking: Repeated;
+  readonly #polling: Repeated;
   readonly #forwards = new Map<number, Forward>();
   readonly #owners: PortOwners;
   /** Sockets of an earlier program that listen at `#address`, by port, until a forward of this program takes them. */
@@ -70,7 +70,7 @@ export class Forwards implements Disposable {
   readonly #failed = new Set<number>();
   #address: string | null = null;
   #previous: ListeningSockets | null = null;
-  #looks = 0;
+  #polls = 0;
   #hasFailed = false;
 
   constructor(options: ForwardsOptions) {
@@ -79,8 +79,8 @@ export class Forwards implements Disposable {
     this.#address = address;
     this.#owners = new PortOwners(forwards);
     for (const { port, descriptor } of forwards) this.#inherited.set(port, descriptor);
-    // The first look waits, too, because the daemon is still starting.
-    this.#looking = new Repeated(INTERVAL_MS, () => this.look());
+    // The first poll waits, too, because the daemon is still starting.
+    this.#polling = new Repeated(INTERVAL_MS, () => this.poll());
   }
 
   /** The guest's address; null while it is unknown and nothing is forwarded. */
@@ -110,7 +110,7 @@ export class Forwards implements Disposable {
   }
 
   /** Does now what is done at intervals. Resolves with the time until it is to be done next, in milliseconds. */
-  async look(): Promise<number> {
+  async poll(): Promise<number> {
     if (this.#options.isPaused()) return INTERVAL_MS;
     const before = process.threadCpuUsage();
     try {
@@ -125,7 +125,7 @@ export class Forwards implements Disposable {
   }
 
   [Symbol.dispose](): void {
-    this.#looking[Symbol.dispose]();
+    this.#polling[Symbol.dispose]();
     for (const forward of this.#forwards.values()) forward[Symbol.dispose]();
     this.#forwards.clear();
     this.#closeInherited();
@@ -133,7 +133,7 @@ export class Forwards implements Disposable {
   }
 
   async #update(): Promise<void> {
-    const isSlow = this.#looks++ % SLOW === 0;
+    const isSlow = this.#polls++ % SLOW === 0;
     if (isSlow) {
       this.#moveTo(await this.#options.address());
       this.#failed.clear();
@@ -141,7 +141,7 @@ export class Forwards implements Disposable {
     // A freeze may have begun while the address was read.
     if (this.#address === null || this.#options.isPaused()) return;
     const found = await this.#options.read(this.#address);
-    if (this.#looking.isOver || this.#options.isPaused()) return;
+    if (this.#polling.isOver || this.#options.isPaused()) return;
     if (!isSlow && this.#previous && isSame(this.#previous, found)) return;
     this.#previous = found;
     const latecomers = this.#owners.update(found);
@@ -207,7 +207,6 @@ export class Forwards implements Disposable {
     return gone.map(({ listener }) => listener.port);
   }
 
-  /** Returns the listeners to open forwards for. */
   #new(chosen: ReadonlyMap<number, Listener>): Listener[] {
     const found = [...chosen.values()].filter(
       ({ port }) => !this.#forwards.has(port) && !this.#failed.has(port),

@@ -1,18 +1,17 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { orNextTurn, within } from '../../../base/abort.ts';
+import { waitOneTurnFor, within } from '../../../base/abort.ts';
 import { EnvdError } from '../../../base/errors.ts';
 import { debug } from '../../../base/program/debug.ts';
 import { Semaphore } from '../../../base/semaphore.ts';
-import type { Lanes } from '../../linux/lanes/lanes.ts';
 import { SIGKILL, SIGTERM } from '../../linux/system/signals.ts';
 import type { Guest } from '../guest/guest.ts';
 import { RecordStore } from '../records/record-store.ts';
 import type { WorkloadCgroups } from './cgroups/cgroups.ts';
 import type { EarlierProcesses, ProcessesSnapshot } from './lifecycle/earlier.ts';
 import { EndedProcess } from './lifecycle/ended.ts';
-import { KnownProcesses, requireSameCommand, type Selector } from './lifecycle/known.ts';
 import { Launcher, type LauncherOptions } from './lifecycle/launcher.ts';
 import { ManagedProcess } from './lifecycle/process.ts';
+import { ProcessIndex, requireSameCommand, type Selector } from './lifecycle/process-index.ts';
 import type { ProcessObserver } from './lifecycle/process-log.ts';
 import type { RecordedState } from './lifecycle/process-state.ts';
 import type { StartRequest } from './lifecycle/start.ts';
@@ -26,24 +25,21 @@ const STOPPING = 'the daemon is stopping';
 const SETTLE_MS = 5;
 const NO_OFFSETS = { stdout: 0, stderr: 0, pty: 0 };
 
-export interface ProcessOptions extends LauncherOptions {
-  /** The daemon's PATH, which every process has by default. */
-  readonly path: string;
+interface ProcessOptions extends Omit<LauncherOptions, 'guest'> {
   /** At most this many processes run at a time. */
   readonly maxProcesses: number;
-  readonly lanes: Lanes;
   readonly observer?: ProcessObserver;
 }
 
 /** The processes that clients have started: running ones, and ended ones for 30 s. */
 export class ProcessTable {
   readonly counts: ProcessCounts;
-  readonly #known = new KnownProcesses();
+  readonly #known = new ProcessIndex();
   readonly #cgroups: WorkloadCgroups;
   readonly #options: ProcessOptions;
   readonly #launcher: Launcher;
   readonly #free: Semaphore;
-  /** This says why no process can be started, or is null. */
+  /** Says why no process can be started, or is null. */
   #refusal: string | null = null;
   readonly #launches = new Set<Promise<ManagedProcess>>();
 
@@ -55,7 +51,7 @@ export class ProcessTable {
   ) {
     this.#cgroups = cgroups;
     this.#options = options;
-    this.#launcher = new Launcher({ guest, ...options }, cgroups, options, records);
+    this.#launcher = new Launcher(cgroups, { guest, ...options }, records);
     this.#free = new Semaphore(options.maxProcesses);
     const ended = { exited: 0, signaled: 0, deadline: 0, 'out of memory': 0, unknown: 0 };
     this.counts = { started: 0, ended, output: this.#launcher.written };
@@ -74,10 +70,13 @@ export class ProcessTable {
     if (starting !== known && startId !== null) this.#known.starting(startId, starting);
     const process = await starting;
     // The feed is made before anything is awaited, so that it misses no event.
-    const feed = known === undefined ? process.read(null, deadlineMs) : attach(process, request);
+    if (known) requireSameCommand(process, request.config);
+    const feed = known
+      ? process.output.read(process.pid, NO_OFFSETS)
+      : process.output.read(process.pid, null, deadlineMs);
     await this.#launcher.recorded;
     // After this wait all events of the process go into one write.
-    if (process instanceof ManagedProcess && process.isExiting) await orNextTurn(process.ended);
+    if (process instanceof ManagedProcess && process.isExiting) await waitOneTurnFor(process.ended);
     return feed;
   }
 
@@ -130,13 +129,13 @@ export class ProcessTable {
   /** Undoes `refuseStarts` and `settle`. It does not undo `stop`. */
   goOn(): void {
     if (this.#refusal !== STOPPING) this.#refusal = null;
-    for (const process of this.list()) process.releaseOutput();
+    for (const { output } of this.list()) output.release();
   }
 
   /** Reads no more output until `goOn`, and waits at most `limitMs` until readers have taken what was read. */
   async settle(limitMs: number): Promise<void> {
-    for (const process of this.list()) process.holdOutput();
-    const hasUnread = () => this.#known.all.some((process) => process.hasUnread);
+    for (const { output } of this.list()) output.hold();
+    const hasUnread = () => this.#known.all.some(({ output }) => output.hasUnread);
     for (let waited = 0; waited < limitMs && hasUnread(); waited += SETTLE_MS) await delay(SETTLE_MS);
   }
 
@@ -158,11 +157,8 @@ export class ProcessTable {
   takeOver(earlier: EarlierProcesses): void {
     for (const process of this.#launcher.takeOver(earlier)) {
       if (process instanceof EndedProcess) this.#known.retire(process);
-      else {
-        // There may be more of them than are allowed now.
-        if (this.#free.take(1)) void process.ended.then(() => this.#free.release(1));
-        this.#add(process, null);
-      }
+      // There may be more of them than are allowed now.
+      else this.#add(process, null, this.#free.take());
     }
     for (const start of earlier.starting)
       if (start.startId !== null) this.#known.lose(start.startId, this.#launcher.recordLost(start));
@@ -176,17 +172,17 @@ export class ProcessTable {
   async #launch(request: StartRequest, deadlineMs: number | null): Promise<ManagedProcess> {
     if (this.#refusal !== null)
       throw new EnvdError('unavailable', `cannot start a process: ${this.#refusal}`);
-    if (!this.#free.take(1)) {
+    if (!this.#free.take()) {
       const { maxProcesses } = this.#options;
       const text = `cannot start a process: ${maxProcesses} are running (--max-processes): end some, or try again later`;
       throw new EnvdError('resource_exhausted', text);
     }
     const launch = this.#launcher.launch(request, deadlineMs);
+    launch.catch(() => this.#free.release());
     this.#launches.add(launch);
-    freePlaceAfter(launch, this.#free);
     try {
       const process = await launch;
-      this.#add(process, request);
+      this.#add(process, request, true);
       this.counts.started++;
       // `stop` has listed the processes before this one was added.
       if (this.#refusal === STOPPING) process.kill();
@@ -196,13 +192,17 @@ export class ProcessTable {
     }
   }
 
-  /** `request` is null if an earlier daemon has started the process. */
-  #add(process: ManagedProcess, request: StartRequest | null): void {
+  /**
+   * Adds a process that runs. `request` is null if an earlier daemon has started it. `hasPlace` says that it has taken a place,
+   * which its end frees. No closure may hold the request, because its arguments may have megabytes.
+   */
+  #add(process: ManagedProcess, request: StartRequest | null, hasPlace: boolean): void {
     const { observer } = this.#options;
     const observed = { pid: process.pid, tag: process.tag, user: request?.user.name ?? null };
     this.#known.add(process);
     if (request !== null) observer?.started(observed, request.config);
     void process.ended.then(({ end }) => {
+      if (hasPlace) this.#free.release();
       this.counts.ended[end.reason]++;
       observer?.ended(observed, end);
     });
@@ -211,19 +211,4 @@ export class ProcessTable {
 
 function* statesOf(all: readonly (ManagedProcess | EndedProcess)[]): Generator<RecordedState> {
   for (const process of all) yield process.stateWithRecord;
-}
-
-/** Returns a reader of the whole output of a process, for a repeated start. */
-function attach(process: ManagedProcess | EndedProcess, { config }: StartRequest): Reader {
-  requireSameCommand(process, config);
-  return process.read(NO_OFFSETS);
-}
-
-/**
- * Frees the slot of a process at its end, or when it cannot be started. A closure of the start would hold the request,
- * with all its arguments, as long as the process runs.
- */
-function freePlaceAfter(launch: Promise<ManagedProcess>, places: Semaphore): void {
-  const free = () => places.release(1);
-  void launch.then(({ ended }) => ended.then(free), free);
 }

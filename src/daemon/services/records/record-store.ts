@@ -24,7 +24,6 @@ export interface FoundRecord {
   readonly descriptors: Readonly<Record<string, number>>;
 }
 
-/** The text of a message. */
 interface RecordContent extends Omit<FoundRecord, 'descriptors'> {
   /** A number that only grows. Of messages with the same key, the one with the largest number is valid. */
   readonly at: number;
@@ -32,7 +31,6 @@ interface RecordContent extends Omit<FoundRecord, 'descriptors'> {
   readonly names: readonly string[];
 }
 
-/** The names of the queues begin so. */
 const PREFIX = 'envd-';
 /**
  * Up to this number, each record that may change has a queue of its own, because the removal of a message sends those before it
@@ -118,7 +116,7 @@ export class RecordStore {
       closeSync(descriptor);
     }
     for (const name of new Set(stored.map((each) => each.name)))
-      this.#outbox.tell((socket) => removeDescriptor(socket, name));
+      this.#outbox.send((socket) => removeDescriptor(socket, name));
   }
 
   /** Keeps the state of a record, which calls this. Returns null when that fails, and reports the failure. */
@@ -178,7 +176,7 @@ export class RecordStore {
 
   #open(): RecordQueue {
     const queue = new RecordQueue(`${PREFIX}${this.#now()}`);
-    this.#outbox.tell((socket) => storeDescriptor(socket, queue));
+    this.#outbox.send((socket) => storeDescriptor(socket, queue));
     return queue;
   }
 

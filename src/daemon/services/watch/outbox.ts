@@ -47,7 +47,6 @@ export class Backlog {
     this.#limit = limit;
   }
 
-  /** The bytes of the events in all outboxes. */
   get bytes(): number {
     return this.#bytes;
   }
@@ -93,7 +92,6 @@ export class Outbox implements WatchSink, Disposable {
     return this.#waiting.length;
   }
 
-  /** The bytes of the queued events. */
   get bytes(): number {
     return this.#bytes;
   }

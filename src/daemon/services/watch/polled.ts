@@ -8,7 +8,6 @@ const MOST_WATCHES = 4096;
 /** The most characters (UTF-16 units) of names and paths that all events for a later program may have. */
 const MOST_HANDED_OVER = 8 * 1024 * 1024;
 
-/** What a client asked for when it created the watch. */
 export interface PolledOptions extends Pick<WatchOptions, 'recursive' | 'allowNetworkMounts'> {
   /** Whether events contain the entry that changed. */
   readonly includeEntry: boolean;
@@ -41,7 +40,6 @@ export class PolledWatches implements Disposable {
   readonly #most: number;
   #starting = 0;
 
-  /** `most` is how many watches may be open. */
   constructor(watcher: Watcher, most = MOST_WATCHES) {
     this.#watcher = watcher;
     this.#most = most;
@@ -117,7 +115,6 @@ export class PolledWatches implements Disposable {
     }
   }
 
-  /** Returns what the client asked for. Throws `not_found`. */
   optionsOf(id: string): PolledOptions {
     return this.#find(id).options;
   }
@@ -155,7 +152,6 @@ export class PolledWatches implements Disposable {
     return this.take(id, most);
   }
 
-  /** Ends a watch. Throws `not_found`. */
   remove(id: string): void {
     const { watch } = this.#find(id);
     this.#watches.delete(id);

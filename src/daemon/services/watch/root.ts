@@ -5,7 +5,7 @@ import { PathHandle } from '../../linux/files/place.ts';
 import type { Lanes } from '../../linux/lanes/lanes.ts';
 import { type BytePath, bytePath, displayPath, pathBuffer } from '../../linux/paths/byte-path.ts';
 import { isOnNetwork, type Mount, type MountTable, mountOf, mountsBelow } from '../../linux/paths/mounts.ts';
-import { about } from '../../linux/system/errno.ts';
+import { explaining } from '../../linux/system/errno.ts';
 
 /** The directory that a watch begins at, and the mounts below it. */
 export interface WatchRoot {
@@ -36,7 +36,7 @@ export interface RootOptions {
  * on a network file system without permission, and `deadline_exceeded` when its file system does not answer.
  */
 export async function findRoot(path: string, options: RootOptions): Promise<WatchRoot> {
-  const root = await lookAt(bytePath(path), path, options);
+  const root = await resolveRoot(bytePath(path), path, options);
   if (options.allowNetworkMounts) return root;
   for (const mount of root.networkMounts) throw refusal(mount);
   return root;
@@ -48,13 +48,13 @@ export async function findRoot(path: string, options: RootOptions): Promise<Watc
  */
 export async function findRootAgain({ path, owner }: WatchRoot, options: RootOptions): Promise<WatchRoot> {
   const shown = displayPath(path);
-  const root = await lookAt(path, shown, options);
+  const root = await resolveRoot(path, shown, options);
   if (root.path !== path) throw new EnvdError('not_found', `path not found: '${shown}'`);
   if (options.allowNetworkMounts) return { ...root, owner };
   return { ...root, owner, networkMounts: [], excluded: [...root.excluded, ...root.networkMounts] };
 }
 
-async function lookAt(
+async function resolveRoot(
   path: BytePath,
   shown: string,
   { recursive, allowNetworkMounts, mounts: table, lanes }: RootOptions,
@@ -66,7 +66,7 @@ async function lookAt(
   // The mount table is asked first, so that a file system that is refused is not accessed.
   const nominal = mountOf(mounts, path);
   allow(nominal?.kind === 'network', path);
-  const { resolved, owner, isNetwork } = await about(shown, () => resolve(path, shown, lanes));
+  const { resolved, owner, isNetwork } = await explaining(shown, () => resolve(path, shown, lanes));
   const actual = mountOf(mounts, resolved);
   allow(isNetwork, path);
   const below = recursive && !isNetwork ? mountsBelow(mounts, resolved) : [];

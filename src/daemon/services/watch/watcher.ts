@@ -3,7 +3,7 @@ import { EnvdError } from '../../../base/errors.ts';
 import { debug } from '../../../base/program/debug.ts';
 import type { Lanes } from '../../linux/lanes/lanes.ts';
 import { isAtOrBelow, type Mount, MountTable } from '../../linux/paths/mounts.ts';
-import { about } from '../../linux/system/errno.ts';
+import { explaining } from '../../linux/system/errno.ts';
 import { rootChange, type WatchEvent, type WatchSink } from './local/event.ts';
 import { KernelWatches } from './local/kernel-watches.ts';
 import { NetworkProcesses } from './network/process.ts';
@@ -75,7 +75,7 @@ export class Watcher implements Disposable {
     signal?.throwIfAborted();
     const outbox = new Outbox(path, this.#backlog);
     const watch = new PathWatch(root, options, outbox, this.#engines, () => this.#watches.delete(watch));
-    await about(path, () => watch.start(signal));
+    await explaining(path, () => watch.start(signal));
     this.#watches.add(watch);
     debug('watch', 'watch started', () => ({ watches: this.open, network: root.isNetwork }));
     return watch;

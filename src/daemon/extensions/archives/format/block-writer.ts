@@ -1,7 +1,7 @@
 /** An archive consists of blocks of this many bytes. */
 export const BLOCK = 512;
 
-/** This is a multiple of BLOCK, so that no header is divided. */
+/** A multiple of BLOCK, so that no header is divided. */
 const CHUNK = 256 * 1024;
 
 /** Collects an archive in chunks of equal size, each of which owns its memory. */

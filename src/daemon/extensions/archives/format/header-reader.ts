@@ -1,7 +1,7 @@
 import type { BytePath } from '../../../linux/paths/byte-path.ts';
 import { checksumOf, FIELDS, type Field } from './header-writer.ts';
 
-/** Holds what a header block of an archive says; see `Header`. */
+/** What a header block of an archive says; see `Header`. */
 export interface RawHeader {
   readonly type: string;
   readonly name: BytePath;

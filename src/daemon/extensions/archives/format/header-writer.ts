@@ -7,9 +7,9 @@ export interface Header {
   /** The type of tar(5) is `0` file, `1` hard link, `2` symbolic link, `3` and `4` device, `5` directory, or `6` fifo. */
   readonly type: string;
   readonly name: BytePath;
-  /** This is the target of a link. It is empty for others. */
+  /** The target of a link. It is empty for others. */
   readonly link: BytePath;
-  /** These are the permission bits, with set-id and sticky bits. */
+  /** The permission bits, with set-id and sticky bits. */
   readonly mode: number;
   readonly uid: number;
   readonly gid: number;
@@ -17,11 +17,11 @@ export interface Header {
   readonly size: number;
   readonly seconds: number;
   readonly nanoseconds: number;
-  /** These are the major and minor number of a device. It is null for others. */
+  /** The major and minor number of a device. It is null for others. */
   readonly device: readonly [number, number] | null;
 }
 
-/** This is a record of an extended header. Both parts are bytes, one character each. */
+/** A record of an extended header. Both parts are bytes, one character each. */
 export type PaxRecord = readonly [key: string, value: string];
 
 /** This gives the start and the length of the fields of a header, tar(5). */
@@ -43,7 +43,7 @@ export const FIELDS = {
 export type Field = readonly [start: number, length: number];
 
 const LONGEST_NAME = FIELDS.name[1];
-/** These are the largest numbers in fields of 7 and 11 octal digits. */
+/** The largest numbers in fields of 7 and 11 octal digits. */
 const MAX_ID = 0o7777777;
 const MAX_SIZE = 0o77777777777;
 /** Programs that read archives refuse times with more digits. */

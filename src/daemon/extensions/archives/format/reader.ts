@@ -17,11 +17,11 @@ const MAX_MEMBERS = 5_000_000;
 /** Describes a member of an archive. */
 export interface Member extends RawHeader {
   readonly nanoseconds: number;
-  /** These are the extended attributes of users, `user.*`. */
+  /** The extended attributes of users, `user.*`. */
   readonly attributes: readonly Attribute[];
 }
 
-/** Holds what the headers before a member say about it. */
+/** What the headers before a member say about it. */
 interface Extensions {
   readonly records: PaxRecords;
   name: BytePath | null;
@@ -36,7 +36,7 @@ export class TarReader {
   readonly #common: PaxRecords = new Map();
   #commonBytes = 0;
   #members = 0;
-  /** These are the bytes left of the current member's content, and of its padding. */
+  /** The bytes left of the current member's content, and of its padding. */
   #left = 0;
   #padding = 0;
 

@@ -4,7 +4,7 @@ import type { Attribute } from '../../../linux/files/entries.ts';
 import type { BytePath } from '../../../linux/paths/byte-path.ts';
 import type { Header, PaxRecord } from '../format/header-writer.ts';
 
-/** This maps file types to type flags. Sockets have none, because archives cannot store them. */
+/** Maps file types to type flags. Sockets have none, because archives cannot store them. */
 export const TYPES: Readonly<Record<number, string>> = {
   [constants.S_IFREG]: '0',
   [constants.S_IFLNK]: '2',

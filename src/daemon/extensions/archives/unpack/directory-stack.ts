@@ -13,13 +13,13 @@ const MAX_TASKS = 16;
 export interface Level {
   readonly name: BytePath;
   readonly writer: DirectoryWriter;
-  /** These are entries of the directory that are being stored, by name. */
+  /** Entries of the directory that are being stored, by name. */
   readonly tasks: Map<BytePath, Promise<void>>;
   /** Completes the directory when all entries are in it. */
   finish: (() => Promise<void>) | null;
 }
 
-/** Holds what an archive says about a directory. */
+/** What an archive says about a directory. */
 export interface DirectoryFacts {
   readonly mode: number;
   readonly owner: Owner;
@@ -37,12 +37,12 @@ export class DirectoryStack {
   readonly #root: DirectoryWriter;
   readonly #levels: Level[];
   readonly #user: Owner;
-  readonly #beside: Beside;
+  readonly #runOverlapping: Beside;
   readonly #running = new Set<Promise<void>>();
   #failure: { readonly reason: unknown } | null = null;
 
-  constructor(root: DirectoryWriter, user: Owner, beside: Beside) {
-    this.#beside = beside;
+  constructor(root: DirectoryWriter, user: Owner, runOverlapping: Beside) {
+    this.#runOverlapping = runOverlapping;
     this.#root = root;
     this.#levels = [{ name: '', writer: root, tasks: new Map(), finish: null }];
     this.#user = user;
@@ -136,7 +136,7 @@ export class DirectoryStack {
   }
 
   #run(task: () => Promise<void>): Promise<void> {
-    const run = this.#beside(task)
+    const run = this.#runOverlapping(task)
       .catch((reason: unknown) => {
         this.#failure ??= { reason };
       })

@@ -20,22 +20,22 @@ const MAX_ID = 0xffff_fffe;
 export interface Unpacked {
   files: number;
   directories: number;
-  /** This counts symbolic and hard links. */
+  /** Counts symbolic and hard links. */
   links: number;
-  /** This is the content of files. */
+  /** The content of files. */
   bytes: number;
-  /** This counts fifos and devices, which are not unpacked. */
+  /** Counts fifos and devices, which are not unpacked. */
   skipped: number;
 }
 
 export interface UnpackOptions {
-  /** This is the path in errors. */
+  /** The path in errors. */
   readonly shown: string;
   readonly user: User;
   /** The signal aborts when the client disconnects. */
   readonly signal: AbortSignal;
   /** Runs what goes on while the next bytes are awaited. */
-  readonly beside: <T>(step: () => Promise<T>) => Promise<T>;
+  readonly runOverlapping: <T>(step: () => Promise<T>) => Promise<T>;
 }
 
 /**
@@ -71,14 +71,14 @@ class Unpacker {
   constructor(reader: TarReader, root: DirectoryWriter, options: UnpackOptions) {
     this.#reader = reader;
     this.#options = options;
-    this.#stack = new DirectoryStack(root, options.user, options.beside);
+    this.#stack = new DirectoryStack(root, options.user, options.runOverlapping);
   }
 
   async run(): Promise<void> {
     try {
       for (let member = await this.#next(); member; member = await this.#next()) {
         const current = member;
-        await this.#about(member.name, () => this.#unpack(current));
+        await this.#explaining(member.name, () => this.#unpack(current));
       }
     } finally {
       await this.#stack.leaveAll();
@@ -134,7 +134,7 @@ class Unpacker {
     }
     const content = await this.#reader.content();
     const store = () =>
-      this.#about(member.name, async () => {
+      this.#explaining(member.name, async () => {
         await storeFile(takerOf(content), member, target);
         count();
       });
@@ -147,7 +147,7 @@ class Unpacker {
       throw invalid(member, `is a symbolic link to more than ${MAX_PATH_BYTES} bytes`);
     const owner = this.#ownerOf(member);
     await this.#stack.start(level, name, () =>
-      this.#about(member.name, async () => {
+      this.#explaining(member.name, async () => {
         await level.writer.makeLink(name, member.link, owner, timeOf(member));
         this.done.links++;
       }),
@@ -186,7 +186,7 @@ class Unpacker {
   }
 
   /** Runs a step and translates its errors. */
-  async #about<T>(name: BytePath, step: () => Promise<T>): Promise<T> {
+  async #explaining<T>(name: BytePath, step: () => Promise<T>): Promise<T> {
     try {
       return await step();
     } catch (error) {

@@ -1,7 +1,7 @@
 import ignore, { type Ignore } from 'ignore';
 
 /**
- * `ignore` keeps the result of each test. It is replaced after so many tests, so that a large tree does not fill the memory.
+ * `ignore` keeps the result of each test. It is replaced after this many tests, so that a large tree does not fill the memory.
  */
 const TESTS = 5000;
 
@@ -59,7 +59,7 @@ interface Level {
   readonly globs: Globs;
   /** This prefix is put before a path that is relative to the root of the search. */
   readonly before: string;
-  /** So many characters of such a path are above the directory of this level. */
+  /** This many characters of such a path are above the directory of this level. */
   readonly skip: number;
 }
 

@@ -1,4 +1,4 @@
-/** So many characters of a line are shown. */
+/** This many characters of a line are shown. */
 const SHOWN = 1000;
 
 /** A match, with the line in which it begins. */

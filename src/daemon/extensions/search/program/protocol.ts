@@ -27,7 +27,7 @@ export interface SearchJob {
 
 export interface FindTask {
   readonly kind: 'find';
-  /** So many lines before and after a match are shown. */
+  /** This many lines before and after a match are shown. */
   readonly context: number;
   readonly maxResults: number;
 }
@@ -35,7 +35,7 @@ export interface FindTask {
 export interface ReplaceTask {
   readonly kind: 'replace';
   readonly replacement: string;
-  /** Nothing is changed unless there are so many matches; null accepts any number. */
+  /** Nothing is changed unless there are this many matches; null accepts any number. */
   readonly expected: number | null;
   readonly dryRun: boolean;
 }
@@ -53,7 +53,7 @@ export interface ChangedContent {
   readonly count: number;
   /** It is empty except in a dry run. */
   readonly diff: string;
-  /** So many bytes of content follow this line. */
+  /** This many bytes of content follow this line. */
   readonly length: number;
   /** The version of the file that was read: its device, inode, size and modification time. */
   readonly version: string;

@@ -2,7 +2,7 @@ import { writeSync } from 'node:fs';
 import { isSystemError } from '../../../../base/errors.ts';
 
 const STDOUT = 1;
-/** So many bytes are written together. */
+/** This many bytes are written together. */
 const BATCH_BYTES = 64 * 1024;
 /** Output may wait for more output for this time, in milliseconds. */
 const LATE_MS = 50;

@@ -7,7 +7,7 @@ import { GitIgnores, NameFilter } from './globs.ts';
 import { type FoundEntry, OpenEntry } from './open-entry.ts';
 import type { SearchJob } from './protocol.ts';
 
-/** So many names are sorted together and kept in memory at each level. */
+/** This many names are sorted together and kept in memory at each level. */
 const SORTED = 20_000;
 const GITIGNORE_BYTES = 256 * 1024;
 

@@ -2,7 +2,7 @@ import { finished, type Readable } from 'node:stream';
 import type { Semaphore } from '../../../../base/semaphore.ts';
 import { bodyError } from './body.ts';
 
-/** A batch has about so many bytes. Where there is room it is larger, because larger writes make uploads faster. */
+/** A batch has about this many bytes. Where there is room it is larger, because larger writes make uploads faster. */
 const BATCH_BYTES = 64 * 1024;
 const LARGE_BATCH_BYTES = 512 * 1024;
 const BATCH_PIECES = 1024;
@@ -18,7 +18,7 @@ export class ContentBatches implements AsyncIterableIterator<Buffer[]> {
   readonly #source: Readable;
   readonly #room: Semaphore;
   #stopWaiting: () => void = () => {};
-  /** A batch with so many bytes is full. */
+  /** A batch with this many bytes is full. */
   #full = BATCH_BYTES;
   #batch: Buffer[] = [];
   #bytes = 0;

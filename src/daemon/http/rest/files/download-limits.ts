@@ -2,9 +2,9 @@ import type { ServerResponse } from 'node:http';
 import { EnvdError } from '../../../../base/errors.ts';
 import { Semaphore } from '../../../../base/semaphore.ts';
 
-/** All downloads together may keep so many bytes that clients have not read yet. */
+/** All downloads together may keep this many bytes that clients have not read yet. */
 const MAX_UNSENT = 32 * 1024 * 1024;
-/** So many bodies may have buffers of their own, of half a MiB each: compressed ones, and those of several ranges. */
+/** This many bodies may have buffers of their own, of half a MiB each: compressed ones, and those of several ranges. */
 const MAX_STREAMED = 16;
 
 /** Limits the memory of all downloads, whose clients may never read. */

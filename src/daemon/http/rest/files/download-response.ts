@@ -41,7 +41,6 @@ export async function sendDownload(
   return reply;
 }
 
-/** Sets status and headers. */
 function begin(reply: FastifyReply, { status, headers }: DownloadPlan): FastifyReply {
   return reply.headers(headers).code(status);
 }
@@ -96,7 +95,7 @@ interface Sent {
   readonly limits: DownloadLimits;
 }
 
-/** So many bytes of a range are read before the head is sent, so that an error of reading them can still be answered. */
+/** This many bytes of a range are read before the head is sent, so that an error of reading them can still be answered. */
 const FIRST_BYTES = 16 * 1024;
 
 /**

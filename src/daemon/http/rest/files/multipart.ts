@@ -3,9 +3,9 @@ import { Busboy, type BusboyFileStream, type BusboyInstance } from '@fastify/bus
 import { MOST_PARTS, tooManyParts } from '../../bodies/body-limits.ts';
 import { bodyError } from './body.ts';
 
-/** The headers of a part may have so many bytes, which is enough for a path (PATH_MAX); the rest is ignored. */
+/** The headers of a part may have this many bytes, which is enough for a path (PATH_MAX); the rest is ignored. */
 const MAX_HEADERS = 16 * 1024;
-/** When so many bytes of a part are buffered, the daemon stops reading from the connection. */
+/** When this many bytes of a part are buffered, the daemon stops reading from the connection. */
 const HIGH_WATER_MARK = 512 * 1024;
 
 /** Every part is treated as a file, because the parser collects other parts in memory. File names keep their directories. */

@@ -7,8 +7,8 @@ import {
   REPLACE,
   tagOf,
 } from '../../../services/files/entries/file-change.ts';
-import type { UPLOAD_QUERY } from '../../json/queries.ts';
 import { assertUploadConditions, validatorsOf } from './preconditions.ts';
+import type { UPLOAD_QUERY } from './queries.ts';
 
 const CONDITIONS = ['if-match', 'if-none-match', 'if-unmodified-since'] as const;
 

@@ -14,9 +14,9 @@ const RAW = 'application/octet-stream';
 const MULTIPART = 'multipart/form-data';
 /** Parts with this name are stored as files. */
 const FILE = 'file';
-/** An error shows so many other names, and so many characters of each. */
+/** An error shows this many other names, and this many characters of each. */
 const [MOST_SHOWN, LONGEST_SHOWN] = [10, 100];
-/** The response to an upload, which has paths, names and metadata of all its files as JSON, may have so many bytes. */
+/** The response to an upload, which has paths, names and metadata of all its files as JSON, may have this many bytes. */
 const MAX_RESPONSE = 4 * 1024 * 1024;
 
 /** Returns whether the content type is one of those accepted for uploads, apart from archives. */
@@ -68,13 +68,13 @@ async function* formFiles(
   path: string,
   room: Semaphore,
 ): AsyncGenerator<UploadPart> {
-  const response = new ResponseSize(request);
+  const countResponse = responseCounter(request);
   const names = new Set<string>();
   for await (const part of partsOf(stream, request.headers['content-type'] ?? '')) {
     names.add((part.name ?? '').slice(0, LONGEST_SHOWN));
     const destination = destinationOf(part, path);
     if (destination === null) continue;
-    response.add(destination);
+    countResponse(destination);
     yield { path: destination, length: null, content: new ContentBatches(part.content, room) };
   }
   if (!names.has(FILE)) throw new EnvdError('invalid_argument', withoutFile([...names]));
@@ -120,22 +120,17 @@ export function metadataOf(request: IncomingMessage): MetadataValues {
   return Object.fromEntries(metadata);
 }
 
-/** Estimates the size of the response to an upload, which is built in memory. */
-class ResponseSize {
-  readonly #each: number;
-  #total = 0;
-
-  constructor(request: FastifyRequest) {
-    this.#each = JSON.stringify(metadataOf(request.raw)).length + 64;
-  }
-
-  /** Throws an error with status 413 when the response would be too large. */
-  add(path: string): void {
-    this.#total += this.#each + JSON.stringify(path).length * 2;
-    if (this.#total <= MAX_RESPONSE) return;
-    throw new HttpError(
-      413,
-      `response to this upload would exceed ${MAX_RESPONSE} bytes: send fewer files per request`,
-    );
-  }
+/**
+ * Returns a function that counts the response to an upload, which is built in memory, file by file. The function throws an error with
+ * status 413 when the response would be too large.
+ */
+function responseCounter(request: FastifyRequest): (path: string) => void {
+  const each = JSON.stringify(metadataOf(request.raw)).length + 64;
+  let total = 0;
+  return (path) => {
+    total += each + JSON.stringify(path).length * 2;
+    if (total <= MAX_RESPONSE) return;
+    const text = `response to this upload would exceed ${MAX_RESPONSE} bytes: send fewer files per request`;
+    throw new HttpError(413, text);
+  };
 }

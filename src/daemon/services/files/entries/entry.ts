@@ -19,11 +19,11 @@ export interface Entry {
   readonly path: string;
   /** The size is in bytes. */
   readonly size: bigint;
-  /** These are the nine permission bits. They are 0 for a dangling link. */
+  /** The nine permission bits. They are 0 for a dangling link. */
   readonly mode: number;
   /** They have Go's form; see `permissionString`. */
   readonly permissions: string;
-  /** This is a name, or the uid or gid as text if it has none. */
+  /** A name, or the uid or gid as text if it has none. */
   readonly owner: string;
   readonly group: string;
   readonly modifiedNs: bigint;
@@ -32,7 +32,7 @@ export interface Entry {
   readonly metadata: Readonly<Record<string, string>>;
 }
 
-/** Holds what describing an entry needs besides the file system. */
+/** What describing an entry needs besides the file system. */
 export interface EntrySource {
   readonly users: UserDatabase;
   readonly lanes: Lanes;

@@ -27,7 +27,7 @@ export function versionOf({ size, ino, mtimeNs }: BigIntStats): FileVersion {
 export interface FileChange {
   /** The content replaces the `whole`, is added at the `end`, or is written from this byte on. */
   readonly placement: 'whole' | 'end' | number;
-  /** These are permission bits to set. Null keeps those of the file, or those of a new file. */
+  /** Permission bits to set. Null keeps those of the file, or those of a new file. */
   readonly mode: number | null;
   /**
    * Throws unless the file is the one that the client expects. `version` is null when the file is missing. If the

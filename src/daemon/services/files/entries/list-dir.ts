@@ -21,11 +21,11 @@ const MAX_BYTES = 64 * 1024 * 1024;
 
 /** Describes a directory that is being listed, with its remaining entries. */
 interface Level {
-  /** This is the listing of its mount. */
+  /** The listing of its mount. */
   readonly top: DirectoryListing;
-  /** This is relative to `top`. */
+  /** Relative to `top`. */
   readonly path: BytePath;
-  /** This is the path in the response. */
+  /** The path in the response. */
   readonly shown: string;
   readonly entries: Iterator<RawEntry>;
   /** The entries take this many bytes of memory. */

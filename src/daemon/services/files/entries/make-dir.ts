@@ -1,7 +1,7 @@
 import { EnvdError, isSystemError } from '../../../../base/errors.ts';
 import { PathHandle } from '../../../linux/files/place.ts';
 import type { Lanes } from '../../../linux/lanes/lanes.ts';
-import { about } from '../../../linux/system/errno.ts';
+import { explaining } from '../../../linux/system/errno.ts';
 import type { User } from '../../../linux/system/users.ts';
 import type { Entry, EntrySource } from './entry.ts';
 import { stat } from './stat.ts';
@@ -11,7 +11,7 @@ import { stat } from './stat.ts';
  * a directory or a symbolic link to one, and `invalid_argument` if it is anything else.
  */
 export async function makeDir(path: string, user: User, entries: EntrySource): Promise<Entry> {
-  if (!(await about(path, () => make(path, user, entries.lanes)))) {
+  if (!(await explaining(path, () => make(path, user, entries.lanes)))) {
     throw new EnvdError('already_exists', `directory already exists: '${path}'`);
   }
   return stat(path, entries);

@@ -8,7 +8,7 @@ export type MetadataValues = Readonly<Record<string, string>>;
 /** Describes metadata to store as extended attributes. */
 export interface FileMetadata {
   readonly values: MetadataValues;
-  /** This is the prefix of the attribute names, such as `user.svc.`. Other attributes are not touched. */
+  /** The prefix of the attribute names, such as `user.svc.`. Other attributes are not touched. */
   readonly prefix: string;
 }
 

@@ -1,7 +1,7 @@
 import { basename } from 'node:path';
 import { readRawEntry } from '../../../linux/files/entries.ts';
 import { decodeName } from '../../../linux/paths/names.ts';
-import { about } from '../../../linux/system/errno.ts';
+import { explaining } from '../../../linux/system/errno.ts';
 import { describe, type Entry, type EntrySource } from './entry.ts';
 
 /**
@@ -13,7 +13,7 @@ export function stat(
   { users, lanes, metadataPrefix }: EntrySource,
   at: Buffer = decodeName(path),
 ): Promise<Entry> {
-  return about(path, async () => {
+  return explaining(path, async () => {
     const raw = await readRawEntry(at, metadataPrefix, lanes);
     return describe(raw, basename(path) || '/', path, { names: users.names(), metadataPrefix });
   });

@@ -12,7 +12,6 @@ import { StagedFile } from './staged-file.ts';
 
 /** This content can be written over a file. */
 export interface WritableContent {
-  /** The size is in bytes. */
   readonly size: number;
   /** Writes all of it to an open file from `offset` on, or at the end if the file is open with O_APPEND. */
   copyTo(target: OpenFile, offset: number): Promise<void>;
@@ -20,9 +19,8 @@ export interface WritableContent {
 
 export interface Destination {
   readonly place: PathHandle;
-  /** This is the path in errors. */
   readonly path: string;
-  /** This says whether the file existed when the upload began. */
+  /** Says whether the file existed when the upload began. */
   readonly exists: boolean;
   /** The content of a durable upload is synced before it has its name. The caller syncs the directory. */
   readonly context: Pick<FileContext, 'user' | 'metadata' | 'change' | 'durable'> & {

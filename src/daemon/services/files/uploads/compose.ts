@@ -13,7 +13,7 @@ import { StagedFile } from './staged-file.ts';
 import type { UploadedFile } from './upload.ts';
 
 export interface ComposeRequest {
-  /** These are as the client sent them, in the order of concatenation. */
+  /** As the client sent them, in the order of concatenation. */
   readonly sourcePaths: readonly string[];
   readonly destination: string;
 }

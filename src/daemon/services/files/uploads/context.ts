@@ -12,13 +12,13 @@ const MAX_OVERWRITES = 1024;
 /** All uploads together have at most this many uncommitted files, because each holds two descriptors. */
 const MAX_ALL_UNCOMMITTED = 2048;
 
-/** Holds the queues, limits and counters that all uploads share. */
+/** The queues, limits and counters that all uploads share. */
 export class UploadResources {
   /** Overwrites of a file, by device and inode, come one after the other, so that contents are not mixed. */
   readonly overwrites = new KeyedQueue('overwrite the file', MAX_OVERWRITES);
-  /** This bounds the bytes of small files that are kept in memory. */
+  /** Bounds the bytes of small files that are kept in memory. */
   readonly small = new Semaphore(8 * 1024 * 1024);
-  /** This bounds the bytes that are kept in memory because the disk is full. */
+  /** Bounds the bytes that are kept in memory because the disk is full. */
   readonly memory = new Semaphore(16 * 1024 * 1024);
   readonly uncommitted = new Semaphore(MAX_ALL_UNCOMMITTED);
   readonly lanes: Lanes;
@@ -33,13 +33,13 @@ export class UploadResources {
   }
 }
 
-/** Holds what all files of an upload share. */
+/** What all files of an upload share. */
 export interface FileContext {
   readonly user: User;
   /** This replaces the metadata of every file. */
   readonly metadata: FileMetadata;
   readonly change: FileChange;
-  /** This says whether files and directories are synced, by fsync(2), before the upload returns. */
+  /** Says whether files and directories are synced, by fsync(2), before the upload returns. */
   readonly durable: boolean;
   /** The signal aborts when the client disconnects. */
   readonly signal: AbortSignal;

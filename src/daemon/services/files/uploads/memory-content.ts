@@ -8,7 +8,7 @@ import type { WritableContent } from './commit.ts';
 const MAX_IN_MEMORY = 1024 * 1024;
 
 /**
- * Holds content that cannot be staged because the disk is full. It stays in memory until it is complete and can
+ * Content that cannot be staged because the disk is full. It stays in memory until it is complete and can
  * overwrite the existing file. If it grows too large, writing throws `cause`, the reason why it could not be staged.
  */
 export class MemoryContent implements WritableContent, AsyncDisposable {

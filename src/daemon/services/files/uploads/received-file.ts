@@ -20,7 +20,7 @@ const SMALL_PIECES = 16;
 
 interface OpenedFile {
   readonly place: PathHandle;
-  /** This says whether the file existed when the upload began. */
+  /** Says whether the file existed when the upload began. */
   readonly exists: boolean;
   file: StagedFile | MemoryContent | InPlaceFile;
 }
@@ -34,7 +34,7 @@ export class ReceivedFile implements AsyncDisposable {
   readonly path: string;
   readonly #length: number | null;
   readonly #context: FileContext;
-  /** This is all content so far while the file is small. It is null afterwards. */
+  /** All content so far while the file is small. It is null afterwards. */
   #pieces: Buffer[] | null = [];
   #size = 0;
   #opened: OpenedFile | null = null;
@@ -84,7 +84,7 @@ export class ReceivedFile implements AsyncDisposable {
     const opened = this.#opened;
     if (!opened) return;
     this.#opened = null;
-    await this.#context.shared.gate.inside(() => opened.file[Symbol.asyncDispose]());
+    await this.#context.shared.gate.runStep(() => opened.file[Symbol.asyncDispose]());
     opened.place[Symbol.dispose]();
   }
 
@@ -191,7 +191,7 @@ export class ReceivedFile implements AsyncDisposable {
   async #change<T>(step: () => Promise<T>): Promise<T> {
     const { gate, lanes } = this.#context.shared;
     try {
-      return await gate.inside(step);
+      return await gate.runStep(step);
     } catch (error) {
       if (!isOutOfSpace(error)) throw explain(error, this.path, 'make');
       throw await noSpace(this.#length, this.path, error, lanes);

@@ -4,7 +4,6 @@ import { decodeName } from '../../../linux/paths/names.ts';
 import { native } from '../../../linux/system/native.ts';
 import type { FileContext } from './context.ts';
 
-/** Holds what storing a small file needs to know of its upload. */
 export type SmallFileContext = Pick<FileContext, 'user' | 'metadata'> & {
   readonly shared: Pick<FileContext['shared'], 'lanes' | 'overwrites'>;
 };

@@ -8,14 +8,14 @@ import { writeFully } from '../../../linux/files/write-fully.ts';
 import type { User } from '../../../linux/system/users.ts';
 
 /**
- * Holds content in an unnamed temporary file (O_TMPFILE). Other processes cannot open it, and the kernel deletes it
+ * Content in an unnamed temporary file (O_TMPFILE). Other processes cannot open it, and the kernel deletes it
  * when the descriptor is closed, also after a crash. `publish` of commit.ts and `replaceByStaged` move or write it to
  * its destination.
  */
 export class StagedFile implements AsyncDisposable {
   readonly file: OpenFile;
   readonly #place: PathHandle;
-  /** This is its temporary name in the place's directory, until it is renamed. */
+  /** Its temporary name in the place's directory, until it is renamed. */
   #temporary: string | null;
   /** A file with a temporary name gets this mode at last, because others see it from the start. */
   #mode = FILE_MODE;

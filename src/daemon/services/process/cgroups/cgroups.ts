@@ -59,7 +59,7 @@ export class WorkloadCgroups implements Disposable {
   /** Both cgroups are null without cgroup v2. */
   readonly user: Cgroup | null;
   readonly ptys: Cgroup | null;
-  /** This says whether the memory controller is enabled for the cgroups below. */
+  /** Says whether the memory controller is enabled for the cgroups below. */
   readonly accountsMemory: boolean;
   readonly #limits: WorkloadLimits;
 

@@ -1,6 +1,6 @@
+import { rmdir } from 'node:fs/promises';
 import { isSystemError } from '../../../../base/errors.ts';
 import { Cgroup, type CpuTime } from '../../../linux/cgroups/cgroup2.ts';
-import { removeCgroups } from '../../../linux/cgroups/remove-cgroups.ts';
 import { isInGroup, signalGroup } from '../../../linux/system/signals.ts';
 
 /**
@@ -17,7 +17,7 @@ const AT_ONCE = 16;
 const FIRST_SWEEP_MS = 20;
 const LAST_SWEEP_MS = 10_000;
 
-/** Holds the kernel's figures for a process and all below it. A figure is null when the kernel does not report it. */
+/** The kernel's figures for a process and all below it. A figure is null when the kernel does not report it. */
 export interface TreeUsage {
   readonly peakMemoryBytes: number | null;
   readonly outOfMemory: boolean | null;
@@ -109,7 +109,6 @@ export class Leaves implements Disposable {
     return new Leaf(parent.child(`${process.pid}-${this.#count}`), this);
   }
 
-  /** Returns the leaf of a process of an earlier program. */
   existing(path: string): Leaf {
     return new Leaf(new Cgroup(path), this);
   }
@@ -154,9 +153,11 @@ export class Leaves implements Disposable {
     this.#nextMs = Number.POSITIVE_INFINITY;
     const paths = [...this.#released];
     this.#released.clear();
-    const left = await removeCgroups(paths).catch(() => paths);
-    for (const path of left) this.#released.add(path);
-    if (left.length > 0 && this.#nextMs > next && !this.#isDisposed) this.#sweepIn(next);
+    const keepUnlessGone = (path: string) => (error: unknown) => {
+      if (!isSystemError(error, 'ENOENT')) this.#released.add(path);
+    };
+    await Promise.all(paths.map((path) => rmdir(path).catch(keepUnlessGone(path))));
+    if (this.#released.size > 0 && this.#nextMs > next && !this.#isDisposed) this.#sweepIn(next);
   }
 }
 

@@ -14,7 +14,7 @@ import type { BegunStart, ProcessRecord } from './records.ts';
 
 /** Describes a process of an earlier daemon. */
 export type EarlierProcess = RecordedState & {
-  /** This is the key of its kept output. */
+  /** The key of its kept output. */
   readonly output: string;
 };
 
@@ -24,26 +24,26 @@ export type EarlierProcess = RecordedState & {
  */
 export interface EarlierProcesses {
   readonly processes: readonly EarlierProcess[];
-  /** These are the descriptors of kept output, by key. */
+  /** The descriptors of kept output, by key. */
   readonly outputs: ReadonlyMap<string, number>;
   /** This was read from a pipe when the daemon was killed. `output` is the key of the kept output that lacks it. */
   readonly inFlight: { readonly output: string; readonly read: LeftBytes } | null;
-  /** These are read ends of pipes whose processes have ended, and to which background children may still write. */
+  /** Read ends of pipes whose processes have ended, and to which background children may still write. */
   readonly drains: readonly number[];
-  /** This is null after a crash. */
+  /** Null after a crash. */
   readonly leaves: LeavesState | null;
-  /** These are the starts that were under way. */
+  /** The starts that were under way. */
   readonly starting: readonly BegunStart[];
 }
 
-/** Holds all processes as they are handed over, one at a time, because together their input may be large. */
+/** All processes as they are handed over, one at a time, because together their input may be large. */
 export interface ProcessesSnapshot {
   readonly processes: Iterable<RecordedState>;
   readonly drains: readonly number[];
-  /** This is the descriptor of the kept output, or null if that cannot be handed over. */
+  /** The descriptor of the kept output, or null if that cannot be handed over. */
   readonly memory: number | null;
   readonly leaves: LeavesState;
-  /** These are starts of an earlier daemon that was killed, whose ids are refused for a while. */
+  /** Starts of an earlier daemon that was killed, whose ids are refused for a while. */
   readonly starting: readonly BegunStart[];
 }
 

@@ -1,36 +1,37 @@
 import { type Channels, NO_ENDS } from '../output/channels.ts';
-import type { EndEvent, Offsets } from '../output/events.ts';
+import type { EndEvent } from '../output/events.ts';
 import type { Output } from '../output/output.ts';
-import type { Reader } from '../output/reader.ts';
 import { type KeptConfig, shortened } from './process-config.ts';
 import type { ProcessState, RecordedState } from './process-state.ts';
 import type { ProcessRecord } from './records.ts';
 
-/** This is the state of a process that has ended. */
-export type LastState = ProcessState & { readonly end: EndEvent };
-
-/** Holds a process that has ended, for clients that connect later. It keeps little, because there may be thousands. */
+/** A process that has ended, for clients that connect later. It keeps little, because there may be thousands. */
 export class EndedProcess {
   readonly pid: number;
   readonly tag: string | null;
   readonly startId: string | null;
-  /** This is what was asked for, as far as a repeated start needs it. */
+  /** What was asked for, as far as a repeated start needs it. */
   readonly config: KeptConfig;
   readonly end: EndEvent;
   /** The end event was appended at this time, by `monotonicMs`. */
   readonly endedAt: number;
-  readonly #last: LastState;
-  readonly #output: Output;
+  readonly output: Output;
+  readonly #last: ProcessState;
   readonly #record: ProcessRecord;
-  /** This is null if no process holds the output open. */
+  /** Null if no process holds the output open. */
   #held: Channels | null;
 
   /** `output` must have the end event. What `channels` read is discarded, but other processes may hold them open. */
-  constructor(last: LastState, output: Output, record: ProcessRecord, channels: Channels) {
+  constructor(
+    last: ProcessState & Pick<EndedProcess, 'end'>,
+    output: Output,
+    record: ProcessRecord,
+    channels: Channels,
+  ) {
     this.config = shortened(last.config);
     this.#last = { ...last, config: this.config };
     ({ pid: this.pid, tag: this.tag, startId: this.startId, end: this.end, endedAt: this.endedAt } = last);
-    this.#output = output;
+    this.output = output;
     this.#record = record;
     const isHeld = Object.values(channels.ends).some((descriptor) => descriptor !== null);
     this.#held = isHeld ? channels : null;
@@ -41,19 +42,9 @@ export class EndedProcess {
     record.keep(this);
   }
 
-  /** Returns a reader of the start event and the end event. With `from`, the kept output from there on is in between. */
-  read(from: Offsets | null): Reader {
-    return this.#output.read(this.pid, from);
-  }
-
-  /** Tells whether a reader has not taken all output. */
-  get hasUnread(): boolean {
-    return this.#output.hasUnread;
-  }
-
   /** Drops the output that is kept for clients that reconnect, and the record once no process holds the output open. */
   forget(): void {
-    this.#output.forget();
+    this.output.forget();
     if (this.#held === null) this.#record.drop();
     else void this.#held.closed.then(() => this.#record.drop());
   }

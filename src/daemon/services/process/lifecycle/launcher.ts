@@ -21,20 +21,18 @@ import { type LaunchPlace, type Plan, planAgain, planStart, type StartRequest } 
 /** Processes with this tag run outside the cgroups that a freeze stops. */
 const SYSTEM_TAG = '_system';
 
-export interface LauncherOptions {
+export interface LauncherOptions extends LaunchPlace {
   /** A started program must run within this time, in seconds. */
   readonly startTimeout: number;
   /** This much output of each process is kept for clients that reconnect, in bytes. */
   readonly historyBytes: number;
-  /** This bounds what waits for slow readers. */
   readonly unread: Quota;
 }
 
 /** Makes new processes, and takes over those of an earlier daemon. It owns what they share. */
 export class Launcher implements Disposable {
-  /** This counts the bytes of output of all processes, by stream. */
+  /** Counts the bytes of output of all processes, by stream. */
   readonly written: Record<OutputStream, number> = { stdout: 0, stderr: 0, pty: 0 };
-  readonly #place: LaunchPlace;
   readonly #cgroups: WorkloadCgroups;
   readonly #options: LauncherOptions;
   readonly #leaves: Leaves;
@@ -42,8 +40,7 @@ export class Launcher implements Disposable {
   readonly #store: OutputStore;
   readonly #records: ProcessRecords;
 
-  constructor(place: LaunchPlace, cgroups: WorkloadCgroups, options: LauncherOptions, records: RecordStore) {
-    this.#place = place;
+  constructor(cgroups: WorkloadCgroups, options: LauncherOptions, records: RecordStore) {
     this.#cgroups = cgroups;
     this.#options = options;
     this.#leaves = new Leaves(cgroups.accountsMemory);
@@ -58,14 +55,14 @@ export class Launcher implements Disposable {
 
   /** Starts a process in a cgroup of its own, and kills it after `deadlineMs`. A plan that fails may have another one. */
   async launch(request: StartRequest, deadlineMs: number | null): Promise<ManagedProcess> {
-    let plan = await planStart(request, this.#place);
+    let plan = await planStart(request, this.#options);
     for (let isRestored = false; ; ) {
       try {
         return await this.#spawn(plan, request, deadlineMs);
       } catch (error) {
         const isAgain: boolean = error instanceof NoCgroup && !isRestored;
         if (isAgain) this.#cgroups.restore(kindOf(request));
-        else plan = await planAgain(request, this.#place, plan, error);
+        else plan = await planAgain(request, this.#options, plan, error);
         isRestored ||= isAgain;
       }
     }
@@ -98,7 +95,6 @@ export class Launcher implements Disposable {
     return this.#records.starting({ ...start, leaf: null });
   }
 
-  /** Stops removing cgroups. */
   [Symbol.dispose](): void {
     this.#leaves[Symbol.dispose]();
   }

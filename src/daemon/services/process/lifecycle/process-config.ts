@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { EnvdError } from '../../../../base/errors.ts';
 import { requirePathLength } from '../../../linux/paths/paths.ts';
 
-/** Holds the command that a client asked for, as List shows it. */
+/** The command that a client asked for, as List shows it. */
 export interface ProcessConfig {
   readonly command: string;
   readonly args: readonly string[];
@@ -40,9 +40,9 @@ export function requireExecutable({ command, args, environment, cwd }: ProcessCo
     add(`variable '${name}'`, Buffer.byteLength(name) + 1 + Buffer.byteLength(environment[name] ?? ''));
 }
 
-/** Holds a command as it is kept while its process runs, and for 30 s after that. */
+/** A command as it is kept while its process runs, and for 30 s after that. */
 export interface KeptConfig extends ProcessConfig {
-  /** This is null if the command is whole, or else the digest of the whole one. It is empty if nobody needs it. */
+  /** Null if the command is whole, or else the digest of the whole one. It is empty if nobody needs it. */
   readonly digest: string | null;
 }
 

@@ -2,7 +2,6 @@ import type { Logger } from 'pino';
 import type { EndEvent } from '../output/events.ts';
 import type { ProcessConfig } from './process-config.ts';
 
-/** An observer is told when processes start and end. */
 export interface ProcessObserver {
   /** `config` is what was started. It gets into the log only where that was asked for. */
   started(process: ObservedProcess, config: ProcessConfig): void;
@@ -13,7 +12,7 @@ export interface ProcessObserver {
 export interface ObservedProcess {
   readonly pid: number;
   readonly tag: string | null;
-  /** This is the name of its user. It is null if an earlier daemon has started the process. */
+  /** The name of its user. It is null if an earlier daemon has started the process. */
   readonly user: string | null;
 }
 

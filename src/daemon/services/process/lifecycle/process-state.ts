@@ -12,32 +12,31 @@ export interface ProcessState {
   readonly startId: string | null;
   readonly kind: Channels['kind'];
   readonly ends: ChannelEnds;
-  /** This is null once the process has exited. */
+  /** Null once the process has exited. */
   readonly pidfd: number | null;
   readonly isChild: boolean;
-  /** This is the path of its cgroup, or null. */
+  /** The path of its cgroup, or null. */
   readonly leaf: string | null;
   /** The deadline kills it at this time, by `monotonicMs`. Null means never. */
   readonly deadlineAt: number | null;
   readonly totals: Offsets;
   /** The kept output has the process under this number. */
   readonly number: number;
-  /** This is accepted input that has not been written, or null. */
+  /** Accepted input that has not been written, or null. */
   readonly unwritten: Buffer | null;
   readonly isInputClosed: boolean;
   readonly isKilled: boolean;
   readonly isExpired: boolean;
-  /** This is null until the process has exited. */
   readonly exit: ProcessExit | null;
-  /** This is the last event, which was appended at `endedAt`, by `monotonicMs`. Before that they are null and 0. */
+  /** The last event, which was appended at `endedAt`, by `monotonicMs`. Before that they are null and 0. */
   readonly end: EndEvent | null;
   readonly endedAt: number;
 }
 
-/** This is a state with the key of its record. Undefined means that it has none. */
+/** A state with the key of its record. Undefined means that it has none. */
 export type RecordedState = ProcessState & { readonly record?: string | undefined };
 
-/** This is the state as JSON can represent it, with the input in base64. */
+/** The state as JSON can represent it, with the input in base64. */
 export type EncodedProcess = Omit<ProcessState, 'unwritten'> & { readonly unwritten: string };
 
 export function encodeProcess(state: ProcessState): EncodedProcess {

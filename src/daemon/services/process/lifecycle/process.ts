@@ -2,16 +2,14 @@ import { within } from '../../../../base/abort.ts';
 import { EnvdError, isSystemError } from '../../../../base/errors.ts';
 import { monotonicMs } from '../../../../base/monotonic.ts';
 import type { TerminalSize } from '../../../linux/processes/pty.ts';
-import type { ProcessExit } from '../../../linux/processes/spawn.ts';
+import type { ProcessExit, Spawned } from '../../../linux/processes/spawn.ts';
 import { isHeld, SIGKILL, signalGroup, signalProcess } from '../../../linux/system/signals.ts';
 import type { Leaf } from '../cgroups/leaf.ts';
 import type { Channels } from '../output/channels.ts';
-import { endEvent, type Offsets } from '../output/events.ts';
+import { endEvent } from '../output/events.ts';
 import type { Output } from '../output/output.ts';
-import type { Reader } from '../output/reader.ts';
 import { EndedProcess } from './ended.ts';
 import type { KeptConfig } from './process-config.ts';
-import type { ProcessParts } from './process-parts.ts';
 import type { ProcessState, RecordedState } from './process-state.ts';
 import type { ProcessRecord } from './records.ts';
 
@@ -27,13 +25,28 @@ const RETRY_MS = 100;
  */
 type Phase = 'running' | 'exiting' | 'reaped' | 'ended';
 
+/** A process is made of these parts. `channels` already feeds `output`. */
+interface ProcessParts extends Pick<ManagedProcess, 'config' | 'tag' | 'startId' | 'output'> {
+  /** The deadline kills it at this time, by `monotonicMs`. Null means never. */
+  readonly deadlineAt: number | null;
+  readonly spawned: Spawned;
+  readonly channels: Channels;
+  /** The leaf is null without cgroups. */
+  readonly leaf: Leaf | null;
+  /** A program that comes after a crash finds the process by this record. */
+  readonly record: ProcessRecord;
+  /** What an earlier program knew of it; null if this program has started it. */
+  readonly past: Pick<ProcessState, 'unwritten' | 'isInputClosed' | 'isKilled' | 'isExpired' | 'exit'> | null;
+}
+
 /** Manages a process from its start to its end. */
 export class ManagedProcess {
   readonly pid: number;
-  /** This is what was asked for, as far as it is kept. */
+  /** What was asked for, as far as it is kept. */
   readonly config: KeptConfig;
   readonly tag: string | null;
   readonly startId: string | null;
+  readonly output: Output;
   /** Resolves once the end event has been appended to the output. */
   readonly ended: Promise<EndedProcess>;
   #phase: Phase;
@@ -41,7 +54,6 @@ export class ManagedProcess {
   #isKilled: boolean;
   #isExpired: boolean;
   readonly #channels: Channels;
-  readonly #output: Output;
   readonly #leaf: Leaf | null;
   readonly #record: ProcessRecord;
   readonly #isChild: boolean;
@@ -59,7 +71,7 @@ export class ManagedProcess {
     this.#isKilled = past?.isKilled ?? false;
     this.#isExpired = past?.isExpired ?? false;
     this.#channels = channels;
-    this.#output = output;
+    this.output = output;
     output.attach(channels);
     const { input } = channels;
     if (past?.unwritten) input?.accept(past.unwritten);
@@ -80,15 +92,6 @@ export class ManagedProcess {
   /** Tells whether its end follows in this turn of the event loop, unless others hold its output open. */
   get isExiting(): boolean {
     return this.#phase !== 'running';
-  }
-
-  /**
-   * Returns a reader of the start event and all further events. With `from`, the kept output from these offsets on
-   * comes first. With `deadlineMs`, the reader ends with `deadline_exceeded` when the deadline kills the process.
-   * Throws `invalid_argument` for an offset that has not been reached.
-   */
-  read(from: Offsets | null, deadlineMs: number | null = null): Reader {
-    return this.#output.read(this.pid, from, deadlineMs);
   }
 
   /**
@@ -137,23 +140,9 @@ export class ManagedProcess {
     }
   }
 
-  /** Reads no more output until `releaseOutput`. */
-  holdOutput(): void {
-    this.#output.hold();
-  }
-
-  releaseOutput(): void {
-    this.#output.release();
-  }
-
-  /** Tells whether a reader has not taken all output. */
-  get hasUnread(): boolean {
-    return this.#output.hasUnread;
-  }
-
   /** Reads no more output, and records the whole state for a program that comes after this one. */
   handOver(): void {
-    this.#output.hold();
+    this.output.hold();
     this.#record.keep({ state: this.stateWithRecord });
   }
 
@@ -172,8 +161,8 @@ export class ManagedProcess {
       pidfd: this.#pidfd,
       isChild: this.#isChild,
       leaf: this.#leaf?.path ?? null,
-      totals: this.#output.totals,
-      number: this.#output.number,
+      totals: this.output.totals,
+      number: this.output.number,
       unwritten: null,
       isInputClosed: !input?.isOpen,
       isKilled: this.#isKilled,
@@ -247,10 +236,10 @@ export class ManagedProcess {
     this.#phase = 'ended';
     if (this.#deadline) clearTimeout(this.#deadline);
     const end = endEvent(exit, this.#isExpired, this.#leaf?.usage(!this.#isChild) ?? null);
-    this.#output.end(end);
+    this.output.end(end);
     this.#channels.discard();
     this.#leaf?.release();
     const last = { ...this.state, leaf: null, end, endedAt: monotonicMs() };
-    return new EndedProcess(last, this.#output, this.#record, this.#channels);
+    return new EndedProcess(last, this.output, this.#record, this.#channels);
   }
 }

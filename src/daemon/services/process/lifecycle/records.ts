@@ -11,9 +11,9 @@ const KEPT_MS = 1000;
 export interface BegunStart {
   /** The key of its record, if it has one. */
   readonly record?: string | undefined;
-  /** This is the path of its cgroup, or null. */
+  /** The path of its cgroup, or null. */
   readonly leaf: string | null;
-  /** This is its idempotency key, or null. */
+  /** Its idempotency key, or null. */
   readonly startId: string | null;
 }
 
@@ -30,7 +30,7 @@ export type ProcessRecordContent =
 /** Records all processes, for a program that comes after a crash. */
 export class ProcessRecords {
   readonly #store: RecordStore;
-  /** This is the key of the record with the kept output. */
+  /** The key of the record with the kept output. */
   readonly #output: string;
 
   /** `memory` holds the kept output. What `poller` reads from pipes is recorded until it is in the kept output. */
@@ -39,7 +39,7 @@ export class ProcessRecords {
     const output = store.record();
     this.#output = output.key;
     if (memory.descriptor !== null) set(output, { about: 'output' }, { memory: memory.descriptor });
-    if (inFlight) set(store.record(), { about: 'reads', output: output.key }, { ...inFlight });
+    if (inFlight) set(store.record(), { about: 'reads', output: output.key }, inFlight);
   }
 
   /** Returns the record of a process that is about to be started. With the record of an earlier program it continues that. */
@@ -62,7 +62,6 @@ export class ProcessRecords {
   }
 }
 
-/** Records the state of one process. */
 export class ProcessRecord {
   readonly #record: KeptRecord;
   readonly #output: string;

@@ -12,7 +12,6 @@ import { STREAMS } from './output-store.ts';
 /** Connects the daemon with a process, by three pipes or a terminal. Output goes to the `Output` of the process. */
 export interface Channels {
   readonly kind: 'pipes' | 'terminal';
-  /** Null when there is no input. */
   readonly input: InputQueue | null;
   /** Resolves when no process holds the output open. A terminal is hung up when its process ends, whoever holds it. */
   readonly closed: Promise<void>;

@@ -7,12 +7,12 @@ export type OutputStream = 'stdout' | 'stderr' | 'pty';
 /** Counts the bytes of each stream since the start of the process. */
 export type Offsets = Readonly<Record<OutputStream, number>>;
 
-/** Holds bytes as the process wrote them. */
+/** Bytes as the process wrote them. */
 export interface OutputEvent {
   readonly type: 'output';
   readonly stream: OutputStream;
   readonly bytes: Buffer;
-  /** This is the offset of the first byte in its stream. */
+  /** The offset of the first byte in its stream. */
   readonly offset: number;
 }
 
@@ -36,34 +36,34 @@ export type EndReason = 'exited' | 'signaled' | 'deadline' | 'out of memory' | '
 export interface ProcessCounts {
   started: number;
   readonly ended: Record<EndReason, number>;
-  /** This counts bytes, by stream. */
+  /** Counts bytes, by stream. */
   readonly output: Record<OutputStream, number>;
 }
 
 /**
- * Holds the CPU time of the process and of its children that it has waited for, or, after a crash of the daemon, of the
+ * The CPU time of the process and of its children that it has waited for, or, after a crash of the daemon, of the
  * whole tree. The peak memory is that of the whole tree.
  */
 export interface ResourceUsage {
   readonly userMicros: number;
   readonly systemMicros: number;
-  /** This is null when the kernel does not report it. */
+  /** Null when the kernel does not report it. */
   readonly peakMemoryBytes: number | null;
 }
 
 /** Describes how a process ended. `status` and `error` have Go's wording, which clients match. */
 export interface EndEvent {
   readonly type: 'end';
-  /** This is -1 when a signal ended it. */
+  /** -1 when a signal ended it. */
   readonly exitCode: number;
-  /** This is false when a signal ended it. */
+  /** False when a signal ended it. */
   readonly exited: boolean;
   /** It reads like `exit status 0` or `signal: killed`. */
   readonly status: string;
-  /** This is the status, or null after exit status 0. */
+  /** The status, or null after exit status 0. */
   readonly error: string | null;
   readonly reason: EndReason;
-  /** This is the name of the signal that ended it, or null. */
+  /** The name of the signal that ended it, or null. */
   readonly signal: string | null;
   readonly usage: ResourceUsage;
 }

@@ -14,7 +14,7 @@ export class History implements Disposable {
   /** The next byte goes to `#at`, and the last block ends at `#end`. */
   #at = 0;
   #end = 0;
-  /** These are the position of the last record, its stream, and the length of its bytes. */
+  /** The position of the last record, its stream, and the length of its bytes. */
   #record = 0;
   #stream = -1;
   #length = 0;

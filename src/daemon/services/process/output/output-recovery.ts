@@ -14,9 +14,8 @@ import {
   viewOf,
 } from './output-store.ts';
 
-/** Holds the kept output of one process of an earlier program. */
+/** The kept output of one process of an earlier program. */
 export interface KeptOutput {
-  /** These are the offsets of the first kept bytes. */
   readonly from: Offsets;
   /** Reads the output one block at a time. The bytes of a record are valid until the next one is taken. */
   readonly records: () => Iterable<OutputRecord>;

@@ -78,7 +78,7 @@ export class OutputStore {
   readonly #kept = new Set<Clearable>();
   #latest: Clearable | null = null;
   #used = 0;
-  /** This is the number of the last process. */
+  /** The number of the last process. */
   #process = 0;
 
   /** `limitBytes` bounds one process, and `totalBytes` all of them. */
@@ -102,13 +102,11 @@ export class OutputStore {
     [this.#slots, this.#small, this.#large, this.#view] = [slots, small, large, view];
   }
 
-  /** Returns the number of a new process. */
   nextProcess(): number {
     this.#process += 1;
     return this.#process;
   }
 
-  /** Returns the memory of all that is kept, in bytes. */
   get used(): number {
     return this.#used;
   }
@@ -202,7 +200,7 @@ function totalOf(limitBytes: number): number {
   return Math.max(limitBytes, Math.min(HISTORIES * limitBytes, MOST_HISTORY_BYTES));
 }
 
-/** Holds output of one stream, which is at least one byte. */
+/** Output of one stream, which is at least one byte. */
 export interface OutputRecord {
   readonly stream: OutputStream;
   readonly bytes: Buffer;

@@ -18,11 +18,11 @@ interface Writer {
   setPaused(paused: boolean): void;
 }
 
-/** Holds what the outputs of all processes share. */
+/** What the outputs of all processes share. */
 export interface SharedOutput {
-  /** This bounds what waits for slow readers. */
+  /** Bounds what waits for slow readers. */
   readonly unread: Quota;
-  /** This counts the bytes written so far, by stream. */
+  /** Counts the bytes written so far, by stream. */
   readonly written: Record<OutputStream, number>;
 }
 
@@ -40,10 +40,10 @@ export class Output implements EventSource, Kept {
   #held = false;
   readonly #history: History;
   #readers: readonly Reader[] = [];
-  /** This is null before it is attached, and after the end. */
+  /** Null before it is attached, and after the end. */
   #writer: Writer | null = null;
   readonly #shared: SharedOutput;
-  /** These are the bytes that are counted as unread, and the position of the slowest reader then. */
+  /** The bytes that are counted as unread, and the position of the slowest reader then. */
   #counted = 0;
   #slowest = 0;
 
@@ -53,7 +53,6 @@ export class Output implements EventSource, Kept {
     this.#shared = shared;
   }
 
-  /** Pauses and resumes this writer from now on. */
   attach(writer: Writer): void {
     this.#writer = writer;
   }
@@ -119,7 +118,7 @@ export class Output implements EventSource, Kept {
   read(pid: number, from: Offsets | null, deadlineMs: number | null = null): Reader {
     const start: StartEvent = { type: 'start', pid, offsets: null };
     const before = [...(from ? this.#resume(start, from) : [start]), ...(this.#end ? [this.#end] : [])];
-    const reader = new Reader(this, this.#log, before, { pid, place: this.#log.endPlace, deadlineMs });
+    const reader = new Reader(this, this.#log, before, pid, deadlineMs);
     this.#readers = [...this.#readers, reader];
     // The new reader may wait for one that had stalled before.
     this.#balance();

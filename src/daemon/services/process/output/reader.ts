@@ -18,15 +18,6 @@ export interface EventSource {
   remove(reader: Reader): void;
 }
 
-/** Holds what a reader begins with. */
-export interface ReaderStart {
-  readonly pid: number;
-  /** The reader begins at this position in the log. */
-  readonly place: LogCursor;
-  /** If a deadline kills the process, a reader with this time ends with an error. Others get the end event. */
-  readonly deadlineMs: number | null;
-}
-
 /** Reads the output of a process. */
 export class Reader implements Feed<ProcessEvent> {
   readonly pid: number;
@@ -38,18 +29,27 @@ export class Reader implements Feed<ProcessEvent> {
   #stall: NodeJS.Timeout | null = null;
   #failure: EnvdError | null = null;
   #disposed = false;
-
   readonly #deadlineMs: number | null;
 
-  /** `before` holds events for this reader only, which come ahead of the log. */
-  constructor(source: EventSource, log: UnreadOutput, before: readonly ProcessEvent[], start: ReaderStart) {
+  /**
+   * `before` holds events for this reader only, which come ahead of those that `log` gets from now on. If a deadline kills the
+   * process, a reader with this time ends with an error. Others get the end event.
+   */
+  constructor(
+    source: EventSource,
+    log: UnreadOutput,
+    before: readonly ProcessEvent[],
+    pid: number,
+    deadlineMs: number | null,
+  ) {
     this.#source = source;
     this.#log = log;
+    this.#place = log.endPlace;
     this.#before = before;
-    ({ pid: this.pid, place: this.#place, deadlineMs: this.#deadlineMs } = start);
+    this.pid = pid;
+    this.#deadlineMs = deadlineMs;
   }
 
-  /** Returns its position in the log. */
   get place(): LogCursor {
     return this.#place;
   }

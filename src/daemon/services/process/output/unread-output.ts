@@ -1,17 +1,14 @@
 import type { ProcessEvent } from './events.ts';
 
-/** Holds one event of a process. */
 export interface LogEntry {
   readonly event: ProcessEvent;
-  /** This is the cost of this event and all before it, in bytes. */
+  /** The cost of this event and all before it, in bytes. */
   readonly position: number;
 }
 
-/** Marks a position in the log. */
 export interface LogCursor {
-  /** This is the number of the next event. */
   readonly next: number;
-  /** This is the cost of all events before it, in bytes. */
+  /** The cost of all events before it, in bytes. */
   readonly position: number;
 }
 
@@ -27,7 +24,7 @@ interface Batch {
 const CUT_LENGTH = 64;
 
 /**
- * Holds the events of a process that a slow reader still needs, numbered from 0. When the slowest one lags too far behind, `Output`
+ * The events of a process that a slow reader still needs, numbered from 0. When the slowest one lags too far behind, `Output`
  * stops reading from the process, and the kernel stops the process at its next write. This is an array because of V8's garbage
  * collection: an old first node of a linked list would keep all following nodes alive until a full collection.
  */
@@ -38,7 +35,7 @@ export class UnreadOutput {
   #first = 0;
   #position = 0;
   /**
-   * This has the last batch taken with each limit, until all readers have taken it, because readers of one codec take the
+   * The last batch taken with each limit, until all readers have taken it, because readers of one codec take the
    * same batch. It is an array, because `clear` of a Map allocates a table.
    */
   readonly #recent: Batch[] = [];

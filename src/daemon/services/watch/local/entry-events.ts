@@ -72,7 +72,7 @@ function applyToItself(tree: Tree, directory: Directory, mask: number): void {
     else tree.checkRoot(isGone ? 'remove' : 'rename');
   } else if (mask & IN_ATTRIB && isInPlace(tree, tree.root)) {
     // rmdir(2) causes IN_ATTRIB, too, and is no change of attributes.
-    tree.tell('chmod', directory, '.');
+    tree.report('chmod', directory, '.');
   }
 }
 
@@ -81,11 +81,11 @@ function applyToEntry(tree: Tree, directory: Directory, { mask, name, cookie }: 
   explain(directory, mask, name);
   if (mask & IN_CREATE) addEntry(tree, directory, name, isDirectory);
   if (mask & IN_MOVED_TO) applyArrival(tree, directory, name, isDirectory, cookie);
-  if (mask & IN_MODIFY) tellUnlessUnnamed(tree, 'write', directory, name);
+  if (mask & IN_MODIFY) reportUnlessUnnamed(tree, 'write', directory, name);
   if (mask & IN_CLOSE_WRITE) void applyClose(tree, directory, name);
-  if (mask & IN_ATTRIB) tellUnlessUnnamed(tree, 'chmod', directory, name);
+  if (mask & IN_ATTRIB) reportUnlessUnnamed(tree, 'chmod', directory, name);
   if (mask & IN_MOVED_FROM) {
-    tree.tell('rename', directory, name);
+    tree.report('rename', directory, name);
     tree.startMove(cookie, directory, name);
   }
   if (mask & IN_DELETE) tree.removeEntry(directory, name);
@@ -117,12 +117,17 @@ async function stands(
 
 function addEntry(tree: Tree, directory: Directory, name: BytePath, isDirectory: boolean): void {
   tree.forget(directory, name);
-  tree.tell('create', directory, name);
+  tree.report('create', directory, name);
   if (isDirectory) tree.addDirectory(directory, name);
 }
 
-function tellUnlessUnnamed(tree: Tree, type: 'write' | 'chmod', directory: Directory, name: BytePath): void {
-  if (!UNNAMED.test(name) || entryKindOf(tree, directory, name)) tree.tell(type, directory, name);
+function reportUnlessUnnamed(
+  tree: Tree,
+  type: 'write' | 'chmod',
+  directory: Directory,
+  name: BytePath,
+): void {
+  if (!UNNAMED.test(name) || entryKindOf(tree, directory, name)) tree.report(type, directory, name);
 }
 
 /** Reports a write when the file has changed after its last event: it was written through a shared mapping. */
@@ -131,7 +136,7 @@ async function applyClose(tree: Tree, directory: Directory, name: BytePath): Pro
   const { at, isWritten } = tree.kernel.recentChanges.of(directory.descriptor, name);
   if (isWritten) return;
   if (modifiedMsOf(tree, directory, name) <= Math.max(at, directory.surveyedMs)) return;
-  if (await stands(tree, directory, name, { what: 'written' })) tree.tell('write', directory, name);
+  if (await stands(tree, directory, name, { what: 'written' })) tree.report('write', directory, name);
 }
 
 function applyArrival(
@@ -143,7 +148,7 @@ function applyArrival(
 ): void {
   const rename = tree.takeMove(cookie);
   tree.forget(directory, name);
-  tree.tell('create', directory, name, rename?.path);
+  tree.report('create', directory, name, rename?.path);
   if (rename?.moved) settle(tree, rename.moved, directory, name);
   // If it was taken for a directory that had left the tree, it is reported as new, with all its entries.
   else if (isDirectory) tree.addDirectory(directory, name);

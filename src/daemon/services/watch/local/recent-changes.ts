@@ -17,8 +17,6 @@ export interface Reported {
   readonly at: number;
   /** Whether the file was written since it was closed last. */
   readonly isWritten: boolean;
-  /** The number of events, without those of closes. */
-  readonly changes: number;
 }
 
 /**
@@ -28,7 +26,7 @@ export interface Reported {
 export class RecentChanges {
   readonly #files = new Map<string, Reported>();
   /** Stands for all files that are not kept. Their last events were not later than its time. */
-  #others: Reported = { at: 0, isWritten: false, changes: 0 };
+  #others: Reported = { at: 0, isWritten: false };
 
   /** Call it for each event after it was handed out. */
   note({ mask, descriptor, name }: InotifyEvent): void {
@@ -39,7 +37,7 @@ export class RecentChanges {
     const isWritten = !isClosed && ((mask & IN_MODIFY) !== 0 || last.isWritten);
     // The entry is deleted first, so that the map stays in the order of the times.
     this.#files.delete(key);
-    this.#files.set(key, { at: Date.now() + 1, isWritten, changes: last.changes + (isClosed ? 0 : 1) });
+    this.#files.set(key, { at: Date.now() + 1, isWritten });
     if (this.#files.size > MOST_FILES) this.#dropOldest();
   }
 
@@ -50,7 +48,7 @@ export class RecentChanges {
 
   #dropOldest(): void {
     for (const [key, { at }] of this.#files) {
-      this.#others = { at, isWritten: false, changes: 0 };
+      this.#others = { at, isWritten: false };
       this.#files.delete(key);
       return;
     }

@@ -170,7 +170,6 @@ async function readNames(
   return directory.scan !== null;
 }
 
-/** Returns the bytes that the names take. */
 function addNames(known: Scan['known'], names: readonly BytePath[], areDirectories: boolean): number {
   let bytes = 0;
   for (const name of names) {
@@ -219,7 +218,7 @@ function accept(tree: Tree, directory: Directory, result: Scan, deadline: number
   const isLate = () => ++steps % STEPS_BETWEEN_CLOCK_READS === 0 && monotonicMs() > deadline;
   for (let next = result.unreported.next(); !next.done; next = result.unreported.next()) {
     const [name, isDirectory] = next.value;
-    tree.tell('create', directory, name);
+    tree.report('create', directory, name);
     if (isDirectory) tree.enqueue(directory.addChild(name), tree.awaited.has(directory));
     if (isLate()) return false;
   }
@@ -235,7 +234,6 @@ function accept(tree: Tree, directory: Directory, result: Scan, deadline: number
   return true;
 }
 
-/** Discards what was read of a directory. */
 function cancel(tree: Tree, directory: Directory): void {
   directory.scan = null;
   if (directory !== tree.root) tree.kernel.release(directory);

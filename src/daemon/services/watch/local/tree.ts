@@ -4,7 +4,7 @@ import { monotonicMs } from '../../../../base/monotonic.ts';
 import type { InotifyEvent } from '../../../linux/inotify/inotify.ts';
 import { type BytePath, displayPath } from '../../../linux/paths/byte-path.ts';
 import type { Mount } from '../../../linux/paths/mounts.ts';
-import { Directory, type EventReceiver, LONGEST_PATH, type Rename } from './directory.ts';
+import { type Apply, Directory, LONGEST_PATH, type Rename } from './directory.ts';
 import { rootChange, type WatchEventType, type WatchSink } from './event.ts';
 import type { KernelWatches } from './kernel-watches.ts';
 import { type Ground, isInPlace, type PlacedTree } from './places.ts';
@@ -38,13 +38,12 @@ export class Tree implements PlacedTree, Disposable {
   readonly recursive: boolean;
   readonly enters: (path: BytePath) => boolean;
   root: Directory;
-  /** Directories that the survey has yet to read. */
   readonly unsurveyed: Directory[] = [];
   /** Directories that must be surveyed before the tree is live. */
   readonly awaited = new Set<Directory>();
   isOver = false;
   readonly #sink: WatchSink;
-  readonly #receiver: EventReceiver;
+  readonly #apply: Apply;
   readonly #live = Promise.withResolvers<void>();
   /** Whether all directories are watched. Changes are reported from then on. */
   #isLive = false;
@@ -64,7 +63,7 @@ export class Tree implements PlacedTree, Disposable {
     { kernel, ground, recursive, enters, sink }: TreeOptions,
     apply: (tree: Tree, directory: Directory, event: InotifyEvent) => void,
   ) {
-    this.#receiver = { apply: (directory, event) => apply(this, directory, event) };
+    this.#apply = (directory, event) => apply(this, directory, event);
     this.kernel = kernel;
     this.ground = ground;
     this.recursive = recursive;
@@ -82,7 +81,6 @@ export class Tree implements PlacedTree, Disposable {
     return this.#isLive;
   }
 
-  /** Resolves when there are directories to survey. */
   async hasUnsurveyed(): Promise<void> {
     if (this.unsurveyed.length > 0) return;
     await new Promise<void>((resolve) => {
@@ -91,7 +89,12 @@ export class Tree implements PlacedTree, Disposable {
   }
 
   /** Reports a change of an entry, unless its path is longer than any that a client can name. */
-  tell(type: WatchEventType, directory: Directory, name: BytePath, movedFrom: BytePath | null = null): void {
+  report(
+    type: WatchEventType,
+    directory: Directory,
+    name: BytePath,
+    movedFrom: BytePath | null = null,
+  ): void {
     if (!this.#isLive || this.isOver) return;
     const path = directory.path();
     if (path === null || path.length + name.length + 1 >= LONGEST_PATH) return;
@@ -113,7 +116,7 @@ export class Tree implements PlacedTree, Disposable {
   /** Reports the removal of an entry, and removes its directory from the tree. */
   removeEntry(directory: Directory, name: BytePath): void {
     this.forget(directory, name);
-    this.tell('remove', directory, name);
+    this.report('remove', directory, name);
   }
 
   /** Call it when directories were surveyed: without others to wait for, the tree is live. */
@@ -162,7 +165,6 @@ export class Tree implements PlacedTree, Disposable {
     this.#end(error instanceof Error ? error : new Error(String(error)));
   }
 
-  /** Releases the kernel watches. */
   [Symbol.dispose](): void {
     if (this.isOver) return;
     this.isOver = true;
@@ -176,7 +178,7 @@ export class Tree implements PlacedTree, Disposable {
   }
 
   #newRoot(): Directory {
-    const root = new Directory(null, '', this.#receiver);
+    const root = new Directory(null, '', this.#apply);
     this.#patientUntil = monotonicMs() + PATIENCE_MS;
     this.enqueue(root, true);
     return root;

@@ -41,7 +41,6 @@ export class Ledger {
     this.#root = root;
   }
 
-  /** The number of entries. */
   get size(): number {
     return this.#size;
   }
@@ -51,7 +50,6 @@ export class Ledger {
     return this.#changes.length;
   }
 
-  /** Takes the changes that have been found since the last call. */
   take(): TreeChange[] {
     const changes = this.#changes;
     this.#changes = [];
@@ -89,7 +87,7 @@ export class Ledger {
     else if (type === 'create') await this.#created(name, movedFrom);
     else if (type === 'remove' || type === 'rename') this.#left(type, name);
     else {
-      this.#tell(type, name);
+      this.#report(type, name);
       const now = await this.#statusOf(name);
       if (now && this.#get(name)) this.#set(name, now);
     }
@@ -121,7 +119,7 @@ export class Ledger {
     }
   }
 
-  #tell(type: WatchEventType, name: BytePath, movedFrom: BytePath | null = null): void {
+  #report(type: WatchEventType, name: BytePath, movedFrom: BytePath | null = null): void {
     this.#changes.push({ type, directory: '', name, movedFrom });
   }
 
@@ -130,7 +128,7 @@ export class Ledger {
     // It was reported already, when polling found it or its directory.
     if (movedFrom === null && now && this.#get(name)?.inode === now.inode) return;
     this.#takeOut(name);
-    this.#tell('create', name, movedFrom);
+    this.#report('create', name, movedFrom);
     const renamed = this.#renamed;
     this.#renamed = null;
     this.#put(name, now ?? UNSEEN, renamed?.name === movedFrom ? renamed.taken : []);
@@ -141,7 +139,7 @@ export class Ledger {
     // It was reported already, when polling found it.
     if (!this.#get(name)) return;
     const taken = this.#takeOut(name);
-    this.#tell(type, name);
+    this.#report(type, name);
     if (type === 'rename') this.#renamed = { name, taken };
   }
 
@@ -150,23 +148,23 @@ export class Ledger {
     const isMoved = from !== undefined && (await this.#statusOf(from))?.inode !== now.inode;
     if (isMoved) {
       this.#missing.delete(from);
-      this.#tell('rename', from);
+      this.#report('rename', from);
     }
-    this.#tell('create', name, isMoved ? from : null);
+    this.#report('create', name, isMoved ? from : null);
     this.#put(name, now, isMoved ? this.#takeOut(from) : []);
   }
 
   #compare(name: BytePath, was: Known, now: Known): void {
     const isWritten = was.size !== now.size || was.modifiedMs !== now.modifiedMs;
     // The modification time of a directory tells of changes of its entries, which are reported for each entry.
-    if (isWritten && !now.isDirectory) this.#tell('write', name);
-    if (was.rights !== now.rights) this.#tell('chmod', name);
+    if (isWritten && !now.isDirectory) this.#report('write', name);
+    if (was.rights !== now.rights) this.#report('chmod', name);
     this.#set(name, now);
   }
 
   /** Reports a removal. The entries of a directory come before it. */
   #remove(name: BytePath): void {
-    for (const [rest] of this.#takeOut(name).toReversed()) this.#tell('remove', name + rest);
+    for (const [rest] of this.#takeOut(name).toReversed()) this.#report('remove', name + rest);
   }
 
   /** Returns the current state of `name` in the file system, or null when it does not exist. */

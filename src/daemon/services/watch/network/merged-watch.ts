@@ -26,7 +26,7 @@ export interface MergedWatchOptions {
   /** The path, which contains no symbolic link. */
   readonly root: BytePath;
   readonly recursive: boolean;
-  readonly tell: (changes: readonly TreeChange[]) => void;
+  readonly report: (changes: readonly TreeChange[]) => void;
   /** Called once, after the watch was started, with the error, or with null when the directory is gone. */
   readonly ended: (error: unknown) => void;
 }
@@ -43,7 +43,6 @@ export class MergedWatch implements WatchSink, Disposable {
   readonly #incoming: TreeChange[] = [];
   /** Entries that polling found changed, and whose delay goes on. */
   readonly #changed = new Set<BytePath>();
-  /** Entries to check now. */
   #due: BytePath[] = [];
   /** How the watch ends once everything that has arrived was handled. */
   #ending: { readonly error: Error | null } | null = null;
@@ -181,7 +180,7 @@ export class MergedWatch implements WatchSink, Disposable {
   }
 
   #flush(): void {
-    if (this.#ledger.waiting > 0 && this.#state !== 'starting') this.#options.tell(this.#ledger.take());
+    if (this.#ledger.waiting > 0 && this.#state !== 'starting') this.#options.report(this.#ledger.take());
   }
 
   #checkSize(): void {

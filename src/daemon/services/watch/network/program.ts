@@ -11,7 +11,6 @@ import type { NetworkReport, NetworkRequest, SentError } from './protocol.ts';
 
 const ALIVE_MS = 1000;
 
-/** The watches of one network file system. */
 class Program {
   readonly #kernel = new KernelWatches();
   /** The watches by id. `stop` ends a watch, also while it is being started. */
@@ -37,9 +36,12 @@ class Program {
     this.#watches.set(id, { root, stop });
     let error: SentError | null = null;
     try {
-      const tell = (changes: readonly TreeChange[]) => report({ type: 'changes', id, changes });
+      const reportChanges = (changes: readonly TreeChange[]) => report({ type: 'changes', id, changes });
       const ended = (reason: unknown) => (reason === null ? resolve() : reject(reason));
-      using _ = await MergedWatch.start({ kernel: this.#kernel, root, recursive, tell, ended }, stop.signal);
+      using _ = await MergedWatch.start(
+        { kernel: this.#kernel, root, recursive, report: reportChanges, ended },
+        stop.signal,
+      );
       report({ type: 'started', id });
       await stopped;
     } catch (reason) {

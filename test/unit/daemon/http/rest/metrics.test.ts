@@ -7,6 +7,7 @@ import { Durations, Transfers } from '../../../../../src/base/tally.ts';
 import { prometheusExtension } from '../../../../../src/daemon/extensions/prometheus/extension.ts';
 import type { DaemonTelemetry } from '../../../../../src/daemon/extensions/prometheus/prometheus.ts';
 import { metricsRoutes } from '../../../../../src/daemon/http/rest/guest.ts';
+import { Cgroup } from '../../../../../src/daemon/linux/cgroups/cgroup2.ts';
 import { MetricsReader } from '../../../../../src/daemon/services/guest/metrics.ts';
 import { scratch } from '../../../../support/machine/scratch.ts';
 
@@ -41,12 +42,12 @@ function telemetry(): DaemonTelemetry {
     unread: { sum: 100, dropped: 3 },
     requests: { sum: 200, dropped: 4 },
     log: { output: { lost: 5 }, queue: { bytes: 300, counts: { sent: 6, refused: 7, dropped: 8 } } },
-    cgroups: { user: null, ptys: null },
+    cgroups: { all: () => [] },
   };
 }
 
 /** Requests to a server of its own. */
-function serve(cgroups: DaemonTelemetry['cgroups'] = { user: null, ptys: null }) {
+function serve(cgroups: DaemonTelemetry['cgroups'] = { all: () => [] }) {
   const app = Fastify();
   onTestFinished(() => app.close());
   const sources = { ...telemetry(), cgroups };
@@ -164,7 +165,7 @@ describe('text formats', () => {
   });
 
   test('have the memory of the workload, as far as the kernel tells it', async () => {
-    const [user, ptys] = [{ path: join(scratch(), 'user') }, { path: join(scratch(), 'ptys') }] as const;
+    const [user, ptys] = [new Cgroup(join(scratch(), 'user')), new Cgroup(join(scratch(), 'ptys'))];
     for (const { path } of [user, ptys]) mkdirSync(path);
     writeFileSync(join(user.path, 'memory.current'), '4096\n');
     writeFileSync(
@@ -173,7 +174,7 @@ describe('text formats', () => {
     );
     writeFileSync(join(user.path, 'memory.events'), 'low 0\noom 1\noom_kill 3\n');
     writeFileSync(join(ptys.path, 'memory.current'), '8192\n');
-    const text = (await serve({ user, ptys } as DaemonTelemetry['cgroups'])('text/plain;version=0.0.4')).body;
+    const text = (await serve({ all: () => [user, ptys] })('text/plain;version=0.0.4')).body;
     const told = Object.entries(samples(text)).filter(([name]) => name.startsWith('envd_workload_'));
     expect(Object.fromEntries(told)).toEqual({
       'envd_workload_memory_bytes{cgroup="user"}': 4096,

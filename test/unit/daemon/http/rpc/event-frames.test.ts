@@ -1,16 +1,10 @@
 import { create } from '@bufbuild/protobuf';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { encodeFrame } from '../../../../../src/daemon/http/connect/codec.ts';
-import { FrameBatch } from '../../../../../src/daemon/http/connect/frame-batch.ts';
-import { addOutputFrame, jsonFrame } from '../../../../../src/daemon/http/rpc/event-frames.ts';
-import { eventMessage } from '../../../../../src/daemon/http/rpc/process-messages.ts';
-import {
-  type EndReason,
-  endEvent,
-  type OutputEvent,
-  type ProcessEvent,
-} from '../../../../../src/daemon/services/process/output/events.ts';
+import { encodeFrame } from '../../../../../src/daemon/http/protocol/codec.ts';
+import { FrameBatch } from '../../../../../src/daemon/http/protocol/frame-batch.ts';
+import { addOutputFrame } from '../../../../../src/daemon/http/rpc/event-frames.ts';
+import type { OutputEvent } from '../../../../../src/daemon/services/process/output/events.ts';
 import { ConnectResponseSchema, StartResponseSchema } from '../../../../../src/gen/process/process_pb.js';
 import { FakeResponse } from '../../../../support/clients/response.ts';
 
@@ -87,28 +81,4 @@ describe.each(['binary', 'json'] as const)('in %s, a frame equals that of protob
     const connect = encodeFrame(ConnectResponseSchema, create(ConnectResponseSchema, init), codec);
     expect(connect.equals(byProtobuf(event('pty', pattern.length), codec))).toBe(true);
   });
-});
-
-const EXIT = { code: 0, signal: null, userMicros: 0, systemMicros: 0, maxRssKib: 0 };
-const TREE = { cpu: null, outOfMemory: true, peakMemoryBytes: 0 };
-const end = endEvent(EXIT, false, null);
-const reasons: readonly EndReason[] = ['exited', 'signaled', 'deadline', 'out of memory', 'unknown'];
-
-test.each<ProcessEvent>([
-  { type: 'start', pid: 4_294_967_295, offsets: null },
-  end,
-  endEvent({ ...EXIT, code: 7, userMicros: 1234, systemMicros: 9_007_199_254_740_991 }, false, TREE),
-  endEvent({ ...EXIT, code: null, signal: 9 }, false, TREE),
-  endEvent({ ...EXIT, code: null, signal: 38 }, true, null),
-  { ...end, status: '', error: '"\n\u2028ü' },
-  ...reasons.map((reason) => ({ ...end, reason })),
-])('%o has the frame that the general encoder makes', (event) => {
-  const message = create(StartResponseSchema, { event: eventMessage(event) });
-  expect(jsonFrame(event)).toEqual(encodeFrame(StartResponseSchema, message, 'json'));
-});
-
-test('other events are left to the general encoder', () => {
-  const offsets = { stdout: 1, stderr: 0, pty: 0 };
-  expect(jsonFrame({ type: 'start', pid: 1, offsets })).toBeNull();
-  expect(jsonFrame({ type: 'gap', from: offsets, to: offsets })).toBeNull();
 });

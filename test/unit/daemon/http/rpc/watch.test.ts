@@ -3,7 +3,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { fromBinary, fromJsonString, toBinary, toJsonString } from '@bufbuild/protobuf';
 import { expect, onTestFinished, test, vi } from 'vitest';
-import { unaryCodecOf } from '../../../../../src/daemon/http/connect/connect-unary.ts';
+import { unaryCodecOf } from '../../../../../src/daemon/http/protocol/connect-unary.ts';
 import { type WatchDependencies, watcherRpcs } from '../../../../../src/daemon/http/rpc/watch.ts';
 import type { WatchEvent } from '../../../../../src/daemon/services/watch/local/event.ts';
 import { GetWatcherEventsResponseSchema } from '../../../../../src/gen/filesystem/filesystem_pb.js';

@@ -30,7 +30,7 @@ const ALL = {
   ...{ totals: { stdout: 1, stderr: 2, pty: 0 }, number: 1, isInputClosed: false, isKilled: false },
   ...{ isExpired: false, exit: null, end: null, endedAt: 0, startId: 'one' },
 };
-const EXIT = { code: 0, signal: null, userMicros: 1, systemMicros: 2, maxRssKib: 3 };
+const EXIT = { code: 0, signal: null, userMicros: 1, systemMicros: 2 };
 const END = {
   ...{ type: 'end', exitCode: 0, exited: true, status: 'exit status 0', error: null, reason: 'exited' },
   ...{ signal: null, usage: { userMicros: 1, systemMicros: 2, peakMemoryBytes: null } },

@@ -74,11 +74,11 @@ describe('a shut gate', () => {
 describe('a step of a change that waits for its client', () => {
   test('waits for the gate to be opened, and the change does not delay a freeze between its steps', async () => {
     const gate = new WriteGate();
-    expect(await gate.inside(async () => 'first')).toBe('first');
+    expect(await gate.runStep(async () => 'first')).toBe('first');
     gate.shut();
     await gate.whenIdle(0);
     let isDone = false;
-    const step = gate.inside(async () => {
+    const step = gate.runStep(async () => {
       isDone = true;
     });
     await new Promise(setImmediate);
@@ -97,7 +97,7 @@ describe('a step of a change that waits for its client', () => {
   test('counts as in progress, and forwards its error', async () => {
     const gate = new WriteGate();
     const { promise, reject } = Promise.withResolvers<void>();
-    const step = gate.inside(() => promise);
+    const step = gate.runStep(() => promise);
     await expect(gate.whenIdle(5)).rejects.toMatchObject({ kind: 'unavailable' });
     reject(new Error('no room'));
     await expect(step).rejects.toThrow('no room');
@@ -111,7 +111,7 @@ describe('a change that reads from its client', () => {
     const source = slowSource();
     const received: string[] = [];
     const change = gate.run(async () => {
-      for await (const item of gate.outside(source)) received.push(item);
+      for await (const item of gate.leaveWhileWaiting(source)) received.push(item);
       received.push('end');
     });
     source.bring('a');
@@ -138,7 +138,7 @@ describe('a change that reads from its client', () => {
     const source = slowSource();
     const dealing = Promise.withResolvers<void>();
     const change = gate.run(async () => {
-      for await (const _ of gate.outside(source)) await dealing.promise;
+      for await (const _ of gate.leaveWhileWaiting(source)) await dealing.promise;
     });
     source.bring('a');
     await expect.poll(source.asked).toBe(1);
@@ -152,7 +152,7 @@ describe('a change that reads from its client', () => {
     const gate = new WriteGate();
     const source = slowSource();
     const broken = gate.run(async () => {
-      for await (const _ of gate.outside(source)) throw new Error('no room');
+      for await (const _ of gate.leaveWhileWaiting(source)) throw new Error('no room');
     });
     source.bring('a');
     await expect(broken).rejects.toThrow('no room');
@@ -162,7 +162,7 @@ describe('a change that reads from its client', () => {
       throw new Error('client gone');
     })();
     const gone = gate.run(async () => {
-      for await (const _ of gate.outside(failing)) expect.unreachable();
+      for await (const _ of gate.leaveWhileWaiting(failing)) expect.unreachable();
     });
     await expect(gone).rejects.toThrow('client gone');
     await gate.whenIdle(0);

@@ -88,7 +88,8 @@ test('an ended process can be connected to for 30 s', async () => {
     expect(() => table.find(selector)).toThrow('not found');
   }
   vi.advanceTimersByTime(29_999);
-  using late = table.findRetained({ tag: 'short' }).read(null);
+  const { pid, output } = table.findRetained({ tag: 'short' });
+  using late = output.read(pid, null);
   expect((await late.next())?.map(({ type }) => type)).toEqual(['start', 'end']);
   // Those of a tenth of a second are forgotten together.
   vi.advanceTimersByTime(101);

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { endEvent } from '../../../../../../src/daemon/services/process/output/events.ts';
 
-const used = { userMicros: 1, systemMicros: 2, maxRssKib: 3 };
+const used = { userMicros: 1, systemMicros: 2 };
 const exit = (code: number) => ({ code, signal: null, ...used });
 const death = (signal: number) => ({ code: null, signal, ...used });
 const tree = (outOfMemory: boolean | null) => ({ peakMemoryBytes: 4096, outOfMemory, cpu: null });

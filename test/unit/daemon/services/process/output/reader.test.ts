@@ -22,9 +22,7 @@ function setUp(before: readonly ProcessEvent[] = []) {
     stalled: () => calls.push('stalled'),
     remove: () => calls.push('removed'),
   };
-  const reader = new Reader(source, log, before, {
-    ...{ pid: 7, place: { next: 0, position: 0 }, deadlineMs: null },
-  });
+  const reader = new Reader(source, log, before, 7, null);
   const append = (event: ProcessEvent, cost: number) => {
     log.append(event, cost);
     reader.wake();

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { keepaliveMsOf } from '../../../../../src/daemon/http/connect/request.ts';
+import { keepaliveMsOf } from '../../../../../src/daemon/http/protocol/request.ts';
 
 test.each([
   ['50', 50_000],

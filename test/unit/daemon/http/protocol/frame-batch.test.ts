@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { FrameBatch } from '../../../../../src/daemon/http/connect/frame-batch.ts';
+import { FrameBatch } from '../../../../../src/daemon/http/protocol/frame-batch.ts';
 import { FakeResponse } from '../../../../support/clients/response.ts';
 
 const LARGE = 8 * 1024;

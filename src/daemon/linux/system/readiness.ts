@@ -1,5 +1,5 @@
 import { onAbort } from '../../../base/abort.ts';
-import { native } from '../system/native.ts';
+import { native } from './native.ts';
 
 /** `native.pollDescriptor` waits for, and reports, a sum of the first three. FAILED and CLOSE stand alone. */
 export const READABLE = 1;

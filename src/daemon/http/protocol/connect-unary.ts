@@ -20,11 +20,11 @@ import { type Codec, decodeMessage } from './codec.ts';
 import { COMPRESSED_BYTES, COMPRESSIONS, handleNodeCall } from './connect-node.ts';
 import { timeoutOf } from './request.ts';
 import type { Rpc } from './rpc.ts';
-import { Sending } from './sending.ts';
+import { UnsentBytes } from './unsent-bytes.ts';
 
 /** Smaller answers are not counted, because the limit of connections limits their sum. */
 const COUNTED_BYTES = 64 * 1024;
-/** An answer in slices has at most so many bytes. */
+/** An answer in slices has at most this many bytes. */
 const MAX_BYTES = 64 * 1024 * 1024;
 /** The slices of a smaller answer are joined, which makes them one write. */
 const JOINED_BYTES = 64 * 1024;
@@ -48,7 +48,7 @@ export interface MessageOptions {
    * that protobuf-es has made is encoded by protobuf-es.
    */
   readonly isOwnJson: boolean;
-  /** A response in several messages ends with the one that exceeds so many bytes; without a number it has all of them. */
+  /** A response in several messages ends with the one that exceeds this many bytes; without a number it has all of them. */
   readonly enoughBytes?: number;
 }
 
@@ -61,7 +61,6 @@ type HandlerResult<Output extends DescMessage> =
   | Promise<MessageInitShape<Output>>
   | AsyncIterable<MessageInitShape<Output>>;
 
-/** A unary RPC. */
 export interface UnaryRpc extends Rpc {
   readonly method: DescMethodUnary;
   handle(message: MessageShape<DescMessage>, call: CallScope): HandlerResult<DescMessage>;
@@ -195,7 +194,7 @@ async function respond(
   const { response } = call;
   const length = sizeOf(answer);
   const head = ['content-type', codec === 'json' ? 'application/json' : 'application/proto'];
-  if (length > COUNTED_BYTES) new Sending(response, call.shared.unread).wait(length);
+  if (length > COUNTED_BYTES) new UnsentBytes(response, call.shared.unread).wait(length);
   if (encoding !== null && length >= COMPRESSED_BYTES) {
     const coded = await call.race(encoding.compress(bytesOf(answer)));
     head.push('content-encoding', encoding.name, 'content-length', String(coded.length));

@@ -1,28 +1,22 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
-import { EnvdError } from '../../../base/errors.ts';
-import { Semaphore } from '../../../base/semaphore.ts';
-import type { FileServices } from '../../services/files/file-services.ts';
-import type { FileQuery } from '../../services/files/signature.ts';
-import { ignoreContentType } from '../admission/requests.ts';
-import { COMPOSE_LIMIT_BYTES } from '../bodies/body-limits.ts';
-import { JsonBodies } from '../bodies/json-body.ts';
-import {
-  ARCHIVE_QUERY,
-  CALLER_QUERY,
-  COMPOSE_REQUEST,
-  downloadQuery,
-  UPLOAD_QUERY,
-} from '../json/queries.ts';
-import type { ArchiveFormat, ArchiveUpload } from './files/archives.ts';
-import type { ContentDigests } from './files/content-digests.ts';
-import type { DownloadLimits } from './files/download-limits.ts';
-import { sendDownload } from './files/download-response.ts';
-import { changeOf } from './files/upload-change.ts';
-import { isUpload, mediaTypeOf, metadataOf, unsupportedType, uploadedParts } from './files/upload-parts.ts';
+import { EnvdError } from '../../../../base/errors.ts';
+import { Semaphore } from '../../../../base/semaphore.ts';
+import type { FileServices } from '../../../services/files/file-services.ts';
+import type { FileQuery } from '../../../services/files/signature.ts';
+import { ignoreContentType } from '../../admission/requests.ts';
+import { COMPOSE_LIMIT_BYTES } from '../../bodies/body-limits.ts';
+import { JsonBodies } from '../../bodies/json-body.ts';
+import type { ArchiveFormat, ArchiveUpload } from './archives.ts';
+import type { ContentDigests } from './content-digests.ts';
+import type { DownloadLimits } from './download-limits.ts';
+import { sendDownload } from './download-response.ts';
+import { ARCHIVE_QUERY, CALLER_QUERY, COMPOSE_REQUEST, downloadQuery, UPLOAD_QUERY } from './queries.ts';
+import { changeOf } from './upload-change.ts';
+import { isUpload, mediaTypeOf, metadataOf, unsupportedType, uploadedParts } from './upload-parts.ts';
 
-/** One upload keeps about so many bytes in buffers, for the disk, a parser and a decoder. */
+/** One upload keeps about this many bytes in buffers, for the disk, a parser and a decoder. */
 const UPLOAD_BYTES = 256 * 1024;
-/** All uploads together may keep so many bytes more. An upload that finds room writes larger batches. */
+/** All uploads together may keep this many bytes more. An upload that finds room writes larger batches. */
 const ROOM_BYTES = 32 * 1024 * 1024;
 
 /** What extensions add to downloads and uploads. */

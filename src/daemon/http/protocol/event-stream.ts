@@ -1,3 +1,4 @@
+import type { IncomingHttpHeaders } from 'node:http';
 import type { DescMessage, DescMethodServerStreaming, MessageShape } from '@bufbuild/protobuf';
 import type { HandlerContext } from '@connectrpc/connect';
 import type { Feed, Taken } from '../../../base/feed.ts';
@@ -7,7 +8,7 @@ import { failedCall, nodeCallOf } from './connect-node.ts';
 import type { FrameSink } from './frame-batch.ts';
 import { keepaliveMsOf } from './request.ts';
 
-/** connect-node gets batches of about so many bytes. */
+/** connect-node gets batches of about this many bytes. */
 const BATCH_BYTES = 128 * 1024;
 
 /** A server-streaming RPC. It opens a feed of events and converts events to messages. */
@@ -24,11 +25,31 @@ export interface EventStream<
   /** Opens the feed. `timeoutMs` is the timeout of the request; null: there is none. */
   open(request: MessageShape<Input>, call: CallScope, timeoutMs: number | null): Promise<Feed<Event>>;
   message(event: Event): MessageShape<Output>;
-  /** Adds the event to `batch` as one frame. */
   addFrame(event: Event, codec: Codec, batch: FrameSink): void;
   /** Returns whether the stream ends with this event. */
   isLast(event: Event): boolean;
   readonly keepalive: MessageShape<Output>;
+}
+
+/** How the request, the messages and the end of a stream are written. */
+export interface StreamFormat {
+  /** That of the request message. */
+  readonly codec: Codec;
+  /** Headers of the response: names and values in turn. */
+  readonly head: readonly string[];
+  /** Whether an error before the first event is an answer of its own, with a status. */
+  readonly hasStatus: boolean;
+  /** The encoded request message in a body. Throws `invalid_argument` and `unimplemented`. */
+  payloadOf(body: Buffer, headers: IncomingHttpHeaders): Buffer | Promise<Buffer>;
+  add(stream: EventStream, event: unknown, batch: FrameSink): void;
+  addKeepalive(stream: EventStream, batch: FrameSink): void;
+  /** What ends a stream with this error, or without one: null. */
+  endOf(error: unknown): Buffer;
+}
+
+/** A format that is served to those who ask for it. */
+export interface OfferedFormat extends StreamFormat {
+  isAskedBy(headers: IncomingHttpHeaders): boolean;
 }
 
 /**

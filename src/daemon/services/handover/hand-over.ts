@@ -13,7 +13,7 @@ import type { PolledWatches } from '../watch/polled.ts';
 import { type RecordContent, recover } from './recovery.ts';
 import type { Handover, Settings, Snapshot } from './state.ts';
 
-export interface Heirs {
+export interface HandedOver {
   readonly guest: Guest;
   readonly init: Init;
   readonly volumes: Volumes;
@@ -21,7 +21,6 @@ export interface Heirs {
   readonly processes: ProcessTable;
   readonly records: RecordStore;
   readonly ports: Forwards;
-  /** Null when there are no cgroups. */
   readonly root: CgroupRoot | null;
 }
 
@@ -29,8 +28,8 @@ export interface Heirs {
  * Returns the state for a later program of this process, which inherits `listener`. All other descriptors stay this
  * program's.
  */
-export function snapshotOf(heirs: Heirs, listener: number): Snapshot {
-  const { guest, init, volumes, polled, processes, records, ports, root } = heirs;
+export function snapshotOf(services: HandedOver, listener: number): Snapshot {
+  const { guest, init, volumes, polled, processes, records, ports, root } = services;
   return {
     guest: guest.state,
     initTimestamp: init.timestampNs?.toString() ?? null,
@@ -41,7 +40,7 @@ export function snapshotOf(heirs: Heirs, listener: number): Snapshot {
     processes: processes.state,
     records: records.queues,
     forwards: ports.handOver(),
-    cgroupRoot: root?.state,
+    cgroupRoot: root ?? undefined,
   };
 }
 
@@ -49,32 +48,32 @@ export function snapshotOf(heirs: Heirs, listener: number): Snapshot {
  * Takes over from an earlier program of this process, or from a daemon that was killed and whose records the service manager
  * has kept, if there was one. Records the settings from now on.
  */
-export function succeed(
-  heirs: Heirs,
+export function continueFromEarlier(
+  services: HandedOver,
   inherited: Handover | null,
   stored: readonly StoredDescriptor[],
   logger: Logger,
 ): void {
-  if (inherited) takeOver(heirs, inherited, logger);
-  else if (stored.length > 0) recoverFrom(heirs, stored, logger);
-  else keepSettings(heirs);
+  if (inherited) takeOver(services, inherited, logger);
+  else if (stored.length > 0) recoverFrom(services, stored, logger);
+  else keepSettings(services);
 }
 
-function takeOver(heirs: Heirs, state: Handover, logger: Logger): void {
+function takeOver(services: HandedOver, state: Handover, logger: Logger): void {
   const all = state.processes.processes;
   reapOthers(new Set(all.map(({ pid }) => pid)));
-  continueWith(heirs, state);
-  heirs.processes.takeOver(state.processes);
-  keepSettings(heirs);
-  heirs.records.discard(state.records);
-  void heirs.polled.continueFrom(state.watches, (path, error) =>
+  continueWith(services, state);
+  services.processes.takeOver(state.processes);
+  keepSettings(services);
+  services.records.discard(state.records);
+  void services.polled.continueFrom(state.watches, (path, error) =>
     logger.warn(
       { path, reason: messageOf(error) },
       'cannot continue a watch after the upgrade: create it again',
     ),
   );
   const exits = all.filter(({ end }) => end !== null).length;
-  heirs.init.keepHandover({
+  services.init.keepHandover({
     build: state.build,
     processes: all.length - exits,
     exits,
@@ -85,30 +84,30 @@ function takeOver(heirs: Heirs, state: Handover, logger: Logger): void {
   logger.info({ processes: all.length }, 'took over the processes of the earlier program');
 }
 
-function recoverFrom(heirs: Heirs, stored: readonly StoredDescriptor[], logger: Logger): void {
+function recoverFrom(services: HandedOver, stored: readonly StoredDescriptor[], logger: Logger): void {
   const own = stored.map(({ name, descriptor }) => ({ name, descriptor: fromEarlierProgram(descriptor) }));
-  const found = recover(heirs.records, own);
+  const found = recover(services.records, own);
   for (const reason of found.refused)
     logger.error(
       { reason },
       'cannot take over a record of an earlier daemon: its process is unknown to this one',
     );
-  if (found.settings) continueWith(heirs, found.settings);
-  heirs.processes.takeOver(found.processes);
-  keepSettings(heirs);
+  if (found.settings) continueWith(services, found.settings);
+  services.processes.takeOver(found.processes);
+  keepSettings(services);
   found.forget();
   const processes = found.processes.processes.length;
   logger.warn({ processes }, 'recovered the processes of a daemon that has ended');
 }
 
-function continueWith(heirs: Heirs, { guest, initTimestamp, volumes }: Settings): void {
-  heirs.guest.continueFrom(guest);
-  heirs.init.continueFrom(initTimestamp === null ? null : BigInt(initTimestamp));
-  heirs.volumes.continueFrom(volumes);
+function continueWith(services: HandedOver, { guest, initTimestamp, volumes }: Settings): void {
+  services.guest.continueFrom(guest);
+  services.init.continueFrom(initTimestamp === null ? null : BigInt(initTimestamp));
+  services.volumes.continueFrom(volumes);
 }
 
 /** Records the settings now, and again whenever a call of `init` has changed them. */
-function keepSettings({ guest, init, volumes, records }: Heirs): void {
+function keepSettings({ guest, init, volumes, records }: HandedOver): void {
   if (!records.isActive) return;
   const record = records.record();
   let kept = '';

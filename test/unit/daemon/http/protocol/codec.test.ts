@@ -7,7 +7,7 @@ import {
   encodeFrame,
   frameOf,
   writeEnvelope,
-} from '../../../../../src/daemon/http/connect/codec.ts';
+} from '../../../../../src/daemon/http/protocol/codec.ts';
 import { SendSignalRequestSchema, StartRequestSchema } from '../../../../../src/gen/process/process_pb.js';
 
 test('an envelope is one byte of flags and a length of four bytes, big endian', () => {

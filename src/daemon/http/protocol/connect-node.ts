@@ -23,7 +23,7 @@ import { type CallScope, COUNTED_BYTES } from '../admission/call-scope.ts';
 import { recordFailure, toConnectError } from '../admission/errors.ts';
 import { DECOMPRESSED_LIMIT_BYTES } from '../bodies/body-limits.ts';
 import { COMPRESSED_FLAG, ENVELOPE_BYTES, writeEnvelope } from './codec.ts';
-import { Sending } from './sending.ts';
+import { UnsentBytes } from './unsent-bytes.ts';
 
 /** Brotli is not among them, because it keeps a thread of the pool for seconds. */
 export const COMPRESSIONS = [blamingClient(compressionGzip)];
@@ -52,7 +52,7 @@ function blamingClient(compression: Compression): Compression {
 interface NodeCall {
   readonly scope: CallScope;
   /** Counts the part of the response that the client has not read. */
-  readonly sending: Sending;
+  readonly sending: UnsentBytes;
   /** The encoded response message, in slices; null: connect-node encodes the response. */
   answer: readonly Buffer[] | null;
 }
@@ -86,16 +86,15 @@ export function failedCall({ scope, sending }: NodeCall, error: unknown): Connec
   return toConnectError(error);
 }
 
-/** Serves a call by connect-node. */
 export async function serveByConnectNode(scope: CallScope, handler: UniversalHandler): Promise<void> {
   const { request, response, shared } = scope;
   scope.askForBody();
-  const call: NodeCall = { scope, sending: new Sending(response, shared.unread), answer: null };
+  const call: NodeCall = { scope, sending: new UnsentBytes(response, shared.unread), answer: null };
   const values = createContextValues().set(NODE_CALL, call);
   const sent = universalRequestFromNodeRequest(request, response, undefined, values);
   // A timeout of 0 means that there is none, but connect-node would take it for a deadline that has passed.
   if (/^0+$/.test(sent.header.get(TIMEOUT) ?? '')) sent.header.delete(TIMEOUT);
-  const receiving = new Sending(response, shared.requests);
+  const receiving = new UnsentBytes(response, shared.requests);
   const answer = await handler({ ...sent, body: counted(sent.body, receiving) });
   await universalResponseToNodeResponse(
     call.answer ? await inSlices(answer, call, call.answer) : answer,
@@ -106,7 +105,7 @@ export async function serveByConnectNode(scope: CallScope, handler: UniversalHan
 /** Passes the body on, and counts the bytes that connect-node may keep of it. */
 async function* counted(
   body: UniversalServerRequest['body'],
-  receiving: Sending,
+  receiving: UnsentBytes,
 ): AsyncGenerator<Uint8Array> {
   // The body is a stream, because Fastify does not parse it.
   if (typeof body !== 'object' || body === null || !(Symbol.asyncIterator in body)) return;

@@ -1,7 +1,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { Negotiator } from 'negotiator';
 import { onAbort } from '../../../base/abort.ts';
-import type { StreamPlaces } from '../connect/stream-places.ts';
+import type { StreamPlaces } from '../protocol/stream-places.ts';
 
 const NDJSON = 'application/x-ndjson';
 const EVENTS = 'text/event-stream';

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { monotonicMs } from '../../../../../../src/base/monotonic.ts';
 import type { EndedProcess } from '../../../../../../src/daemon/services/process/lifecycle/ended.ts';
-import { KnownProcesses } from '../../../../../../src/daemon/services/process/lifecycle/known.ts';
+import { ProcessIndex } from '../../../../../../src/daemon/services/process/lifecycle/process-index.ts';
 
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
@@ -17,7 +17,7 @@ function endedProcess(pid: number, ago: number) {
 }
 
 test('each ended process is forgotten 30 s after its end, also when another one has its pid', () => {
-  const known = new KnownProcesses();
+  const known = new ProcessIndex();
   const [old, same, young] = [endedProcess(7, 20_000), endedProcess(7, 10_000), endedProcess(8, 0)];
   for (const process of [old, same, young]) known.retire(process);
   const isForgotten = () => [old, same, young].map(({ forget }) => forget.mock.calls.length);
@@ -34,7 +34,7 @@ test('each ended process is forgotten 30 s after its end, also when another one 
 });
 
 test('those that end within a moment have one timer together', () => {
-  const known = new KnownProcesses();
+  const known = new ProcessIndex();
   for (let pid = 1; pid <= 100; pid++) known.retire(endedProcess(pid, 0));
   expect(vi.getTimerCount()).toBe(1);
   vi.runOnlyPendingTimers();

@@ -3,7 +3,7 @@ import { onAbort } from '../../../../../src/base/abort.ts';
 import { EnvdError } from '../../../../../src/base/errors.ts';
 import type { Feed, Taken } from '../../../../../src/base/feed.ts';
 import type { CallScope } from '../../../../../src/daemon/http/admission/call-scope.ts';
-import { EventBatches } from '../../../../../src/daemon/http/connect/event-stream.ts';
+import { EventBatches } from '../../../../../src/daemon/http/protocol/event-stream.ts';
 
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });

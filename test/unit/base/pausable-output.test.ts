@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { HeldOutput } from '../../../src/base/held-output.ts';
+import { PausableOutput } from '../../../src/base/pausable-output.ts';
 
 beforeEach(() => {
   vi.useFakeTimers();
@@ -10,7 +10,7 @@ afterEach(() => {
 
 function setUp() {
   const written: string[] = [];
-  return { written, output: new HeldOutput((lines) => written.push(lines)) };
+  return { written, output: new PausableOutput((lines) => written.push(lines)) };
 }
 
 test('the first line is written at once, and the next ones soon after, together', () => {

@@ -5,20 +5,16 @@ import {
   nonEmptyList,
   object,
   parameter,
-  positive,
   presence,
   requiredText,
   type Shape,
   sent,
   text,
   wholeNumber,
-} from '../../../base/shape.ts';
-import { requirePathLength } from '../../linux/paths/paths.ts';
-import { FREEZE_MODES } from '../../services/pause/freezer.ts';
+} from '../../../../base/shape.ts';
+import { requirePathLength } from '../../../linux/paths/paths.ts';
 
 // The routes read these queries and bodies, which proto/envd.openapi.yaml describes.
-
-export const HEALTH_QUERY = object({ verbose: presence });
 
 /** The parameters of downloads and uploads. */
 const FILE_PARAMETERS = {
@@ -71,11 +67,4 @@ export const COMPOSE_REQUEST = object({
   source_paths: nonEmptyList(requiredPath),
   destination: requiredPath,
   username: text,
-});
-
-/** An unknown mode is refused. Platforms infer from X-Envd-Version which modes there are. */
-export const FREEZE_QUERY = object({
-  mode: choice(FREEZE_MODES, 'legacy'),
-  maxCgroups: positive(512),
-  maxWaitMs: positive(0),
 });

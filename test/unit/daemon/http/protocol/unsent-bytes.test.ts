@@ -3,7 +3,7 @@ import { createServer, type ServerResponse } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import { expect, test, vi } from 'vitest';
 import { Quota } from '../../../../../src/base/quota.ts';
-import { Sending } from '../../../../../src/daemon/http/connect/sending.ts';
+import { UnsentBytes } from '../../../../../src/daemon/http/protocol/unsent-bytes.ts';
 
 test('what waits for a client counts until it is taken, or the client goes', async () => {
   const unread = new Quota(1000);
@@ -13,7 +13,7 @@ test('what waits for a client counts until it is taken, or the client goes', asy
   const client = connect((server.address() as AddressInfo).port, '127.0.0.1');
   client.write('GET / HTTP/1.1\r\nHost: test\r\n\r\n');
   const response = await served.promise;
-  const sending = new Sending(response, unread);
+  const sending = new UnsentBytes(response, unread);
   sending.wait(100);
   expect(unread.sum).toBe(100);
   sending.taken();
@@ -55,7 +55,7 @@ test('a client stalls when it has taken nothing for 5 s, and not while it takes 
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'hrtime'] });
   try {
     const socket = new Quiet();
-    const sending = new Sending(socket, new Quota(1000));
+    const sending = new UnsentBytes(socket, new Quota(1000));
     const stalled = vi.fn();
     sending.onStall(stalled);
     sending.wait(100);

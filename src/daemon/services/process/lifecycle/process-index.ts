@@ -22,7 +22,7 @@ export function selectorIn(name: string): Selector {
 }
 
 /** Finds the processes that clients can name, by their pids and by the ids of their starts. */
-export class KnownProcesses {
+export class ProcessIndex {
   readonly #running = new Map<number, ManagedProcess>();
   readonly #retained = new Map<number, EndedProcess>();
   /** The ended processes in the order of their ends, even if their pid belongs to a later process. */
@@ -79,7 +79,6 @@ export class KnownProcesses {
     start.catch(() => this.#starts.delete(startId));
   }
 
-  /** Adds a process that runs. */
   add(process: ManagedProcess): void {
     this.#retained.delete(process.pid);
     this.#running.set(process.pid, process);

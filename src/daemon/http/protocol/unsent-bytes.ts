@@ -19,7 +19,7 @@ interface Destination {
  * Counts bytes that a response has written and the kernel has not taken, until the response is closed. Dropping them destroys the
  * connection, because written bytes cannot be taken back.
  */
-export class Sending implements Kept {
+export class UnsentBytes implements Kept {
   readonly #response: Destination;
   readonly #unread: Quota;
   #isCounted = false;

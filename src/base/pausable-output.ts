@@ -4,7 +4,7 @@ const LIMIT = 1024 * 1024;
 const BATCH_INTERVAL_MS = 20;
 
 /** Writes lines in batches. It can be held while writes would block; it then keeps lines in a buffer. */
-export class HeldOutput {
+export class PausableOutput {
   readonly #write: (lines: string) => void;
   #held = false;
   #buffered = '';

@@ -16,15 +16,15 @@ import {
   encodeFrame,
   frameOf,
 } from './codec.ts';
+import type { OfferedFormat, StreamFormat } from './event-stream.ts';
 import { EventBatches, type EventStream, messagesOf } from './event-stream.ts';
 import { FrameBatch } from './frame-batch.ts';
 import { timeoutOf } from './request.ts';
 import type { Rpc } from './rpc.ts';
-import { Sending } from './sending.ts';
-import type { OfferedFormat, StreamFormat } from './stream-format.ts';
+import { UnsentBytes } from './unsent-bytes.ts';
 
 /**
- * About so many bytes of output go into one write, because large writes take less CPU per byte. A batch of JSON is smaller, so
+ * About this many bytes of output go into one write, because large writes take less CPU per byte. A batch of JSON is smaller, so
  * that it fits into the CPU cache when it is copied.
  */
 const BATCH_BYTES: Record<Codec, number> = { binary: 1024 * 1024, json: 128 * 1024 };
@@ -44,7 +44,6 @@ const CONNECT: Readonly<Record<Codec, StreamFormat>> = {
   binary: connectFormat('binary'),
 };
 
-/** The format of a stream in the Connect protocol. */
 function connectFormat(codec: Codec): StreamFormat {
   const type = `application/connect+${codec === 'json' ? 'json' : 'proto'}`;
   return {
@@ -68,7 +67,6 @@ interface Encoded {
 
 /** Serves all event streams, in the Connect protocol and in other formats. They share encoded batches and buffers. */
 export class StreamServer {
-  /** These batches can be reused. */
   readonly #spare: FrameBatch[] = [];
   /** The batches that were encoded last. All readers of a process take the same array of events, which is encoded once. */
   readonly #recent = new Map<StreamFormat, Encoded>();
@@ -81,7 +79,6 @@ export class StreamServer {
     this.#others = others;
   }
 
-  /** Returns the RPC of a stream. */
   rpc(stream: EventStream): Rpc {
     const { method, ignoreUnknownFields } = stream;
     return {
@@ -118,7 +115,7 @@ export class StreamServer {
     const { response } = call;
     call.askForBody();
     if (!format.hasStatus) response.writeHead(200, [...format.head]);
-    const sending = new Sending(response, this.#unread);
+    const sending = new UnsentBytes(response, this.#unread);
     const error = await this.#pump(stream, call, format, sending).then(
       () => null,
       (reason: unknown) => sending.dropped ?? reason ?? new EnvdError('internal', 'stream failed'),
@@ -129,7 +126,12 @@ export class StreamServer {
     return error;
   }
 
-  async #pump(stream: EventStream, call: CallScope, format: StreamFormat, sending: Sending): Promise<void> {
+  async #pump(
+    stream: EventStream,
+    call: CallScope,
+    format: StreamFormat,
+    sending: UnsentBytes,
+  ): Promise<void> {
     const { response } = call;
     const feed = await open(stream, call, format);
     call.hold(0);

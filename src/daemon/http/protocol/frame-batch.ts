@@ -7,7 +7,7 @@ import type { ServerResponse } from 'node:http';
 const BUFFER_BYTES = 1088 * 1024;
 /** Parts of at least this size are written without being copied into the buffer. */
 const REFERENCE_BYTES = 8 * 1024;
-/** A pool keeps at most so many batches, because few are usually being sent at a time. */
+/** A pool keeps at most this many batches, because few are usually being sent at a time. */
 const SPARE_LIMIT = 4;
 
 /** Where frames are written. */
