@@ -208,6 +208,8 @@ describe('files', () => {
     expect(found).toMatchObject({ quoted: [`${directory}/a.ts\n${directory}/b.ts`] });
     const lines = await mcp.call('search_files', { path: directory, names: ['*.md'], pattern: 'r.se' });
     expect(lines).toMatchObject({ quoted: [`${directory}/c.md:1:rose`] });
+    const wrong = await mcp.call('search_files', { path: directory, pattern: '(not implemented' });
+    expect(wrong).toMatchObject({ isError: true, words: expect.stringContaining('(not implemented') });
     const cut = await mcp.call('find_files', { path: directory, max_results: 1 });
     expect(cut.words).toContain('There are more: narrow the search, or raise max_results.');
     const long = await mcp.call('search_files', { path: directory, pattern: 'rose', max_bytes: 100 });

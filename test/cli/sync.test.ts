@@ -2,11 +2,9 @@ import { execFileSync } from 'node:child_process';
 import {
   chmodSync,
   lstatSync,
-  lutimesSync,
   mkdirSync,
   readdirSync,
   readFileSync,
-  readlinkSync,
   rmSync,
   symlinkSync,
   writeFileSync,
@@ -17,7 +15,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { scratch } from '../support/machine/scratch.ts';
 import { startDaemon, type TestDaemon } from '../support/programs/daemon.ts';
 import { envctl, startEnvctl } from '../support/programs/envctl.ts';
-import { generator } from '../support/services/random-tree.ts';
+import { describeTree } from '../support/services/described-tree.ts';
 import { until } from '../support/until.ts';
 
 let daemon: TestDaemon;
@@ -31,20 +29,6 @@ const syncJson = async (...args: string[]) => {
   const { stdout, stderr } = await sync('--json', ...args);
   return stdout === '' ? { stderr } : JSON.parse(stdout);
 };
-
-/** Returns what a sync must make the same: kind, mode, content, and target. `below` is a path that begins with a slash. */
-function describeTree(root: string, below = ''): Record<string, string> {
-  const told: Record<string, string> = {};
-  for (const name of readdirSync(root + below).toSorted()) {
-    const path = `${below}/${name}`;
-    const stats = lstatSync(root + path);
-    const mode = (stats.mode & 0o777).toString(8);
-    if (stats.isSymbolicLink()) told[path] = `-> ${readlinkSync(root + path)}`;
-    else if (stats.isFile()) told[path] = `${mode} ${readFileSync(root + path, 'utf8')}`;
-    else Object.assign(told, { [path]: `${mode} directory` }, describeTree(root, path));
-  }
-  return told;
-}
 
 function twoTrees(): { here: string; there: string } {
   const [here, there] = [join(scratch(), 'here'), join(scratch(), 'there')];
@@ -177,55 +161,4 @@ test('sync --watch says that it watches, and what it moved', async () => {
   expect(readdirSync(there)).toEqual(['second']);
   running.child.kill('SIGINT');
   await running.result;
-});
-
-const NAMES = ['a', 'b', 'c', 'd'];
-const FILE_MODES = [0o644, 0o600, 0o755, 0o444];
-const DIRECTORY_MODES = [0o755, 0o700, 0o775];
-const TARGETS = ['a', 'b', './a', '../a', '/nowhere', 'directory/that/is/none'];
-/** Every change gets a time of its own, because the same size and time count as the same. */
-let clock = 1_600_000_000;
-
-/** Makes, changes or replaces some entries of a tree. */
-function change(root: string, random: () => number, kinds: readonly string[], count: number): void {
-  const pick = <T>(from: readonly T[]): T => from[Math.floor(random() * from.length)] as T;
-  const kindOf = (path: string) => lstatSync(path, { throwIfNoEntry: false });
-  const make = {
-    file: (path: string) => writeFileSync(path, String(clock).repeat(pick([0, 1, 2])), { mode: 0o600 }),
-    directory: (path: string) => mkdirSync(path),
-    link: (path: string) => symlinkSync(pick(TARGETS), path),
-  };
-  for (let step = 0; step < count; step++) {
-    let path = join(root, pick(NAMES));
-    while (kindOf(path)?.isDirectory() && random() < 0.7) path = join(path, pick(NAMES));
-    const isModeAlone = kindOf(path) && !kindOf(path)?.isSymbolicLink() && random() < 0.3;
-    if (!isModeAlone) {
-      rmSync(path, { recursive: true, force: true });
-      make[pick(kinds) as keyof typeof make]?.(path);
-      if (kindOf(path)) lutimesSync(path, ++clock, clock);
-    }
-    const stats = kindOf(path);
-    if (stats?.isFile()) chmodSync(path, pick(FILE_MODES));
-    if (stats?.isDirectory()) chmodSync(path, pick(DIRECTORY_MODES));
-  }
-}
-
-const KINDS = ['file', 'directory', 'none'];
-const KINDS_WITH_LINKS = [...KINDS, 'link'];
-
-// A sandbox does not tell the targets of its links, which are left out on the way to this machine.
-test.each(['up', 'down'])('random trees become the same as by rsync -a --delete, %s', async (way) => {
-  const random = generator(7);
-  const { here, there } = twoTrees();
-  const expected = join(scratch(), 'expected');
-  for (let round = 0; round < 8; round++) {
-    change(here, random, way === 'up' ? KINDS_WITH_LINKS : KINDS, 12);
-    change(there, random, KINDS_WITH_LINKS, 6);
-    rmSync(expected, { recursive: true, force: true });
-    execFileSync('cp', ['-a', there, expected]);
-    execFileSync('rsync', ['-a', '--delete', `${here}/`, `${expected}/`]);
-    const places = way === 'up' ? [here, `:${there}`] : [`:${here}`, there];
-    expect(await sync('-q', '--delete', ...places)).toMatchObject({ code: 0, stderr: '' });
-    expect(describeTree(there), `round ${round}`).toEqual(describeTree(expected));
-  }
 });

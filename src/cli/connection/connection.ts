@@ -70,7 +70,7 @@ export class Connection {
       const told = await this.http.send({ path: '/health' }).catch((reason: unknown) => reason);
       if (told instanceof Failure) return told;
       if (error.code === Code.Unimplemented || error.code === Code.NotFound)
-        return new Failure('failed', `${this.target.name} does not offer this operation`);
+        return new Failure('failed', `${this.target.name} does not offer this operation`, { cause: error });
     }
     return failureOf(error, this.target.name);
   }

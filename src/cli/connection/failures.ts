@@ -61,6 +61,11 @@ export function isUnknownSandbox(error: unknown): boolean {
   return error instanceof Failure && error.reason === 'not_found' && GONE.test(error.message);
 }
 
+/** Returns whether the daemon does not know the operation that was called. */
+export function isNotOffered({ cause }: Failure): boolean {
+  return cause instanceof ConnectError && cause.code === Code.Unimplemented;
+}
+
 /** Returns the failure for a response with an error status. `text` is its body, and `name` the server. */
 export function failureOfStatus(status: number, text: string, name: string): Failure {
   const told = clipped(messageIn(text) || `${name} answered with status ${status}`);

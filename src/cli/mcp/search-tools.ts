@@ -1,5 +1,6 @@
 import { array, boolean, type output as Output, object, string, type ZodObject } from 'zod';
 import type { FindResponse_FoundEvent } from '../../gen/filesystem/filesystem_pb.js';
+import { isNotOffered } from '../connection/failures.ts';
 import { Failure } from '../output/failure.ts';
 import { counted } from '../output/formats.ts';
 import { printable } from '../output/printable.ts';
@@ -94,7 +95,7 @@ async function search(
     }
   } catch (error) {
     const failure = await connection.failure(error);
-    if (!/does not offer|not implemented|unimplemented/i.test(failure.message)) throw failure;
+    if (!isNotOffered(failure)) throw failure;
     throw new Failure('failed', 'this daemon does not offer a search: use find or grep by a command');
   }
   throw new Failure('failed', 'the search broke off');

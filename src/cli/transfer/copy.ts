@@ -1,9 +1,10 @@
 import { join } from 'node:path';
 import { failureOf } from '../connection/failures.ts';
-import { Failure } from '../output/failure.ts';
+import type { Failure } from '../output/failure.ts';
 import type { Progress } from '../output/progress.ts';
 import { counting } from './counting.ts';
-import type { DestinationTree, Select, SourceTree, TreeItem } from './item.ts';
+import { groupByFile } from './file-names.ts';
+import type { DestinationTree, SourceTree, TreeItem } from './item.ts';
 import { LocalTree } from './local-tree.ts';
 import { PART_BYTES, uploadInParts } from './parts.ts';
 import { inParallel } from './pool.ts';
@@ -49,8 +50,20 @@ export class Copier {
 
   /** Copies the root of the source, which is a file, to `names` at the destination. Throws `Failure`. */
   async file(item: TreeItem, names: readonly string[]): Promise<void> {
-    this.#options.progress.expect(item.size);
-    await this.#copy(item, names);
+    const { progress } = this.#options;
+    progress.expect(item.size);
+    const [source, destination] = [this.#source, this.#destination];
+    if (
+      item.isSparse &&
+      source instanceof LocalTree &&
+      destination instanceof RemoteTree &&
+      (await destination.takesArchiveAt(names))
+    ) {
+      // The daemon makes holes of the zeros in an archive only.
+      const [parent, name] = destination.above(names);
+      await uploadArchive(source, [item], parent, progress, () => name);
+      this.#count(item);
+    } else await this.#copy(item, names);
   }
 
   /** Copies everything below the root of the source, which has these items. Throws `Failure`. */
@@ -99,8 +112,12 @@ export class Copier {
     await this.#oneByOne(items.filter((item) => !stored.has(item)));
   }
 
+  /** A large file does not go in parts if these cannot keep what it has: holes, or several names. */
   async #byArchive(source: LocalTree, destination: RemoteTree, items: readonly TreeItem[]): Promise<void> {
-    const isLarge = ({ kind, size }: TreeItem) => kind === 'file' && size > PART_BYTES;
+    const counts = Map.groupBy(items, ({ identity }) => identity);
+    const hasOneName = ({ identity }: TreeItem) => identity === null || counts.get(identity)?.length === 1;
+    const isLarge = (item: TreeItem) =>
+      item.kind === 'file' && item.size > PART_BYTES && !item.isSparse && hasOneName(item);
     await this.#inArchives(
       source,
       destination,
@@ -116,7 +133,7 @@ export class Copier {
     const [first] = items;
     if (!first) return;
     const send = async () => {
-      await uploadArchive(source, items, destination, [], this.#options.progress);
+      await uploadArchive(source, items, destination, this.#options.progress);
       for (const item of items) this.#count(item);
     };
     if (items.length === 1) return this.#attempt(first, send);
@@ -143,11 +160,29 @@ export class Copier {
         this.#skip({ kind, names, target } as TreeItem, 'a link, which this daemon cannot make');
       return kind === 'file';
     });
-    await inParallel(files, this.#options.parallel, (item) =>
-      this.#attempt(item, () => this.#copy(item, item.names)),
-    );
+    const { parallel } = this.#options;
+    const groups = await groupByFile(files, this.#source, this.#destination, parallel);
+    await inParallel(groups, parallel, (names) => this.#file(names));
     if (await this.#destination.keepsModes())
       await this.setModes(items.filter(({ kind }) => kind === 'directory'));
+  }
+
+  /** Copies a file under its first name, and links the others to it. */
+  async #file(names: readonly TreeItem[]): Promise<void> {
+    const destination = this.#destination;
+    let first: TreeItem | null = null;
+    for (const item of names)
+      await this.#attempt(item, async () => {
+        if (first && destination instanceof LocalTree) return this.#link(destination, item, first);
+        await this.#copy(item, item.names);
+        first = item;
+      });
+  }
+
+  async #link(destination: LocalTree, item: TreeItem, first: TreeItem): Promise<void> {
+    await destination.link(item.names, first.names);
+    this.#options.progress.advance(item.size, nameOf(this.#source, item));
+    this.#count(item);
   }
 
   async #attempt(item: TreeItem, step: () => Promise<void>): Promise<void> {
@@ -214,15 +249,4 @@ export function canTransfer({ kind, target }: TreeItem): boolean {
 /** Returns whether a failure concerns one item, so that others may succeed. */
 export function isOfItem({ reason }: Failure): boolean {
   return reason === 'failed' || reason === 'not_found' || reason === 'refused';
-}
-
-/** Returns all selected items below the root of a tree. */
-export async function itemsOf(tree: SourceTree, select?: Select): Promise<TreeItem[]> {
-  const items: TreeItem[] = [];
-  for await (const item of tree.walk(select)) {
-    if (items.length >= 5_000_000)
-      throw new Failure('failed', `${tree.label} has more than 5,000,000 entries`);
-    items.push(item);
-  }
-  return items;
 }

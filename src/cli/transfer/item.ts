@@ -16,6 +16,10 @@ export interface TreeItem {
   readonly modified: number;
   /** The text of a local link, or null for anything else and for links in a sandbox. */
   readonly target: string | null;
+  /** Identifies a local file that has several names. It is null for anything else, and in a sandbox. */
+  readonly identity: string | null;
+  /** Says whether a local file has holes, which take no space on its disk. */
+  readonly isSparse: boolean;
 }
 
 /** Returns those items of one directory that are walked over. */
@@ -73,4 +77,15 @@ export function requireDepth(names: readonly string[], label: string): void {
       'failed',
       `${label} has more than ${MAX_DEPTH} directories within each other, or a path that is too long`,
     );
+}
+
+/** Returns all selected items below the root of a tree. */
+export async function itemsOf(tree: SourceTree, select?: Select): Promise<TreeItem[]> {
+  const items: TreeItem[] = [];
+  for await (const item of tree.walk(select)) {
+    if (items.length >= 5_000_000)
+      throw new Failure('failed', `${tree.label} has more than 5,000,000 entries`);
+    items.push(item);
+  }
+  return items;
 }

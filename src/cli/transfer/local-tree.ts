@@ -1,7 +1,8 @@
 import { createHash } from 'node:crypto';
-import { constants, createReadStream, type Stats } from 'node:fs';
+import { constants, createReadStream } from 'node:fs';
 import {
   chmod,
+  link,
   lstat,
   mkdir,
   open,
@@ -20,13 +21,13 @@ import { isSystemError } from '../../base/errors.ts';
 import { Failure } from '../output/failure.ts';
 import {
   type DestinationTree,
-  type ItemKind,
   requireDepth,
   requireName,
   type Select,
   type SourceTree,
   type TreeItem,
 } from './item.ts';
+import { itemOf, localFailure, missingAsNull } from './local-item.ts';
 import { sparseWriter } from './sparse-writer.ts';
 import { UnfinishedFiles } from './unfinished-files.ts';
 
@@ -127,6 +128,21 @@ export class LocalTree implements SourceTree, DestinationTree {
     }
   }
 
+  /** Gives a file below the root one more name. Replaces what has that name, and does not follow it. */
+  async link(names: readonly string[], existing: readonly string[]): Promise<void> {
+    const path = await this.pathFor(names);
+    const part = partBeside(path, `${process.pid}-${++this.#serial}`);
+    try {
+      await link(join(this.#root, ...existing), part);
+      // Where the name is one of that file already, rename(2) does nothing, and the part stays.
+      await rename(part, path);
+      await rm(part, { force: true });
+    } catch (error) {
+      await rm(part, { force: true });
+      throw localFailure(error);
+    }
+  }
+
   /** Returns the path of a file that will be written. Makes its directories, none of which may be a link below the root. */
   async pathFor(names: readonly string[]): Promise<string> {
     for (const name of names) requireName(name, 'the daemon');
@@ -192,7 +208,16 @@ export class LocalTree implements SourceTree, DestinationTree {
     // A name that is not UTF-8 is read with this character, and so cannot be found.
     if (!stats)
       return path.includes('\ufffd')
-        ? { names, kind: 'other', size: 0, mode: 0, modified: 0, target: null }
+        ? {
+            names,
+            kind: 'other',
+            size: 0,
+            mode: 0,
+            modified: 0,
+            target: null,
+            identity: null,
+            isSparse: false,
+          }
         : null;
     return itemOf(names, stats, stats.isSymbolicLink() ? await readlink(path) : null);
   }
@@ -211,29 +236,4 @@ async function makeOne(path: string): Promise<void> {
       );
     if (!stats.isDirectory()) throw new Failure('failed', `${path} is not a directory: remove it first`);
   }
-}
-
-function itemOf(names: readonly string[], stats: Stats, target: string | null): TreeItem {
-  const { size, mode, mtimeMs } = stats;
-  return { names, kind: kindOf(stats), size, mode: mode & 0o777, modified: mtimeMs, target };
-}
-
-function kindOf(stats: Stats): ItemKind {
-  if (stats.isFile()) return 'file';
-  if (stats.isDirectory()) return 'directory';
-  return stats.isSymbolicLink() ? 'link' : 'other';
-}
-
-async function missingAsNull<T>(looking: Promise<T>): Promise<T | null> {
-  return looking.catch((error: unknown) => {
-    if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return null;
-    throw localFailure(error);
-  });
-}
-
-/** Returns a failure with the path for an error of this machine, and any other value unchanged. */
-export function localFailure(error: unknown): unknown {
-  if (!isSystemError(error)) return error;
-  const reason = error.code === 'ENOENT' ? 'not_found' : 'failed';
-  return new Failure(reason, error.message, { cause: error });
 }

@@ -43,6 +43,21 @@ export class RemoteTree implements SourceTree, DestinationTree {
     return joinPath(this.#root, ...names);
   }
 
+  /** Returns the directory of an item and its name there. */
+  above(names: readonly string[]): readonly [tree: RemoteTree, name: string] {
+    const path = this.pathOf(names);
+    const at = path.lastIndexOf('/');
+    const directory = at < 0 ? '.' : path.slice(0, at) || '/';
+    return [new RemoteTree(this.connection, directory), path.slice(at + 1)];
+  }
+
+  /** Returns whether an archive can bring a file there. It would replace a link, which other uploads follow. */
+  async takesArchiveAt(names: readonly string[]): Promise<boolean> {
+    if (!(await this.keepsModes())) return false;
+    const entry = await statOrNull(this.connection, this.pathOf(names));
+    return entry === null || kindOf(entry) === 'file';
+  }
+
   async root(): Promise<TreeItem | null> {
     const entry = await statOrNull(this.connection, this.#root);
     // A link at the root is followed, so the type is that of its target.
@@ -85,6 +100,22 @@ export class RemoteTree implements SourceTree, DestinationTree {
     });
     response.resume();
     return digestIn(response.headers['repr-digest']);
+  }
+
+  /**
+   * Returns a text that is the same for all names of one file, and differs for any other file. It is the entity tag of envd, which has
+   * the inode. It is null for another daemon, whose tags prove nothing.
+   */
+  async identityOf({ names }: TreeItem): Promise<string | null> {
+    if (!(await this.state()).hasExtensions) return null;
+    const response = await this.connection.http.send({
+      method: 'HEAD',
+      path: '/files',
+      query: this.connection.fileQuery(this.pathOf(names)),
+      headers: { 'accept-encoding': 'identity' },
+    });
+    response.resume();
+    return response.headers.etag ?? null;
   }
 
   async *changes(signal: AbortSignal): AsyncGenerator<unknown> {
@@ -192,7 +223,7 @@ export function kindOf(entry: EntryInfo): ItemKind {
 function itemOf(names: readonly string[], entry: EntryInfo, kind: ItemKind): TreeItem {
   const { size, mode, modifiedTime } = entry;
   const modified = modifiedTime ? Number(modifiedTime.seconds) * 1000 + modifiedTime.nanos / 1e6 : 0;
-  return { names, kind, size: Number(size), mode, modified, target: null };
+  return { names, kind, size: Number(size), mode, modified, target: null, identity: null, isSparse: false };
 }
 
 /** Returns the SHA-256 in a field of RFC 9530 as base64, or null if it has none. */

@@ -6,7 +6,8 @@ import { Failure } from '../output/failure.ts';
 import type { Progress } from '../output/progress.ts';
 import { counting } from './counting.ts';
 import type { TreeItem } from './item.ts';
-import { type LocalTree, localFailure, partBeside } from './local-tree.ts';
+import { localFailure } from './local-item.ts';
+import { type LocalTree, partBeside } from './local-tree.ts';
 import { digestIn, type RemoteTree } from './remote-tree.ts';
 import { sparseWriter } from './sparse-writer.ts';
 

@@ -1,6 +1,6 @@
-import { canTransfer, itemsOf } from './copy.ts';
+import { canTransfer } from './copy.ts';
 import type { Excludes } from './excludes.ts';
-import type { DestinationTree, SourceTree, TreeItem } from './item.ts';
+import { type DestinationTree, itemsOf, type SourceTree, type TreeItem } from './item.ts';
 import { inParallel } from './pool.ts';
 import { RemoteTree } from './remote-tree.ts';
 
@@ -52,9 +52,9 @@ export async function planSync(
   const keepsModes = await destination.keepsModes();
   const transfer = new Set<TreeItem>();
   const modes = new Set<TreeItem>();
+  const same = new Set<TreeItem>();
   const replaced: TreeItem[] = [];
   const blocked: (readonly [TreeItem, string])[] = [];
-  let same = 0;
   await inParallel(wanted, parallel, async (item) => {
     const known = there.get(keyOf(item));
     if (known && known.kind !== item.kind && canTransfer(item)) {
@@ -65,8 +65,17 @@ export async function planSync(
     if (!known || !(await isSame({ source, destination }, item, known, { checksum, aheadMs })))
       transfer.add(item);
     else if (keepsModes && item.kind !== 'link' && item.mode !== known.mode) modes.add(item);
-    else same++;
+    else same.add(item);
   });
+  // The names of one file are transferred together, so that they lead to one file again.
+  const linked = new Set(Array.from(transfer, ({ identity }) => identity));
+  linked.delete(null);
+  for (const item of [...same, ...modes])
+    if (linked.has(item.identity)) {
+      transfer.add(item);
+      same.delete(item);
+      modes.delete(item);
+    }
   const kept = new Set(wanted.map(keyOf));
   const untouched = [...wanted.filter((item) => !canTransfer(item)), ...blocked.map(([item]) => item)];
   const left = new Set(untouched.map(keyOf));
@@ -78,7 +87,7 @@ export async function planSync(
     transfer: wanted.filter((item) => transfer.has(item)),
     modes: wanted.filter((item) => modes.has(item)),
     blocked,
-    same,
+    same: same.size,
   };
 }
 

@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { extract } from 'tar-stream';
+import { type ExtractEvents, extract } from 'tar-stream';
 import { Failure } from '../output/failure.ts';
 import type { Progress } from '../output/progress.ts';
 import { counting } from './counting.ts';
@@ -14,8 +14,8 @@ const MAX_OTHER_BYTES = 1024 ** 3;
 
 /**
  * Downloads those files of a tree that the daemon puts into its archive as they were listed, in one answer (an extension of envd).
- * Yields each file once it is stored. What the archive has besides is not written: links, files that have changed, and names that
- * were not listed.
+ * Yields each file once it is stored, and further names of it once they lead to it. What the archive has besides is not written:
+ * symbolic links, files that have changed, and names that were not listed.
  */
 export async function* downloadArchive(
   source: RemoteTree,
@@ -24,7 +24,6 @@ export async function* downloadArchive(
   progress: Progress,
 ): AsyncGenerator<TreeItem> {
   const { connection } = source;
-  const expected = new Map(files.map((item) => [item.names.join('/'), item]));
   const response = await connection.http.send({
     path: '/files',
     query: { ...connection.fileQuery(source.pathOf([])), format: 'tar' },
@@ -34,32 +33,67 @@ export async function* downloadArchive(
   const ended = pipeline(response, archive);
   // An error also ends the iteration below.
   ended.catch(() => {});
+  const members = new Members(files, destination, progress);
   let [others, otherBytes] = [0, 0];
   try {
     for await (const entry of archive) {
-      const { name, type, size = 0 } = entry.header;
-      const item = expected.get(name);
-      if (item && type === 'file' && size === item.size) {
-        expected.delete(name);
-        await destination.write(
-          item.names,
-          item,
-          counting(Readable.from(entry, { objectMode: false }), size, name, progress),
-        );
-        yield item;
-        if (expected.size === 0) return;
-        continue;
-      }
+      const item = await members.store(entry);
+      if (item) yield item;
+      if (members.isComplete) return;
+      if (item) continue;
       others++;
-      otherBytes += size;
+      otherBytes += entry.header.size ?? 0;
       if (others > MAX_OTHERS || otherBytes > MAX_OTHER_BYTES)
         throw new Failure(
           'failed',
           `${source.label} changes while it is read, or the daemon tells wrong sizes`,
         );
-      entry.resume();
     }
   } finally {
     response.destroy();
   }
+}
+
+/** Stores the members of an archive that were listed. */
+class Members {
+  readonly #expected: Map<string, TreeItem>;
+  readonly #stored = new Map<string, TreeItem>();
+  readonly #destination: LocalTree;
+  readonly #progress: Progress;
+
+  constructor(files: readonly TreeItem[], destination: LocalTree, progress: Progress) {
+    this.#expected = new Map(files.map((item) => [item.names.join('/'), item]));
+    this.#destination = destination;
+    this.#progress = progress;
+  }
+
+  get isComplete(): boolean {
+    return this.#expected.size === 0;
+  }
+
+  /** Returns the item of a member, or null for one that is not stored. */
+  async store(entry: ExtractEvents['entry'][1]): Promise<TreeItem | null> {
+    const { type, size = 0, linkname } = entry.header;
+    const name = withoutDot(entry.header.name);
+    const item = this.#expected.get(name);
+    // A name of a file leads to one that came before.
+    const first = type === 'link' ? this.#stored.get(withoutDot(linkname ?? '')) : undefined;
+    if (item && type === 'file' && size === item.size) {
+      const content = counting(Readable.from(entry, { objectMode: false }), size, name, this.#progress);
+      await this.#destination.write(item.names, item, content);
+    } else {
+      entry.resume();
+      if (!item || first?.size !== item.size) return null;
+      await this.#destination.link(item.names, first.names);
+      this.#progress.advance(item.size, name);
+    }
+    this.#expected.delete(name);
+    this.#stored.set(name, item);
+    return item;
+  }
+}
+
+/** Names in an archive of envd begin with the root, which is a dot. */
+function withoutDot(name: string): string {
+  return name.startsWith('./') ? name.slice(2) : name;
 }

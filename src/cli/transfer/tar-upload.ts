@@ -8,23 +8,24 @@ import { type RemoteTree, STORING_MS } from './remote-tree.ts';
 
 /**
  * Uploads files, directories and links in one archive, which keeps modes and times. The daemon must be able to unpack it,
- * which is an extension of envd. The items belong to `source`, and each directory comes before its content. Throws `Failure`.
+ * which is an extension of envd. The items belong to `source`, and each directory comes before its content. `nameOf` returns the path
+ * of an item below `tree`. Throws `Failure`.
  */
 export async function uploadArchive(
   source: SourceTree,
   items: readonly TreeItem[],
   tree: RemoteTree,
-  names: readonly string[],
   progress: Progress,
+  nameOf = ({ names }: TreeItem): string => names.join('/'),
 ): Promise<void> {
   const { http } = tree.connection;
   const archive = pack();
-  packAll(archive, source, items, progress).catch((error: Error) => archive.destroy(error));
+  packAll(archive, source, items, progress, nameOf).catch((error: Error) => archive.destroy(error));
   // A daemon may answer before it has read everything: nothing is packed any more then.
   await http.text({
     method: 'POST',
     path: '/files',
-    query: tree.connection.fileQuery(tree.pathOf(names)),
+    query: tree.connection.fileQuery(tree.pathOf([])),
     headers: { 'content-type': 'application/x-tar' },
     body: Readable.from(archive, { objectMode: false }),
     silenceMs: STORING_MS,
@@ -37,13 +38,23 @@ async function packAll(
   source: SourceTree,
   items: readonly TreeItem[],
   progress: Progress,
+  nameOf: (item: TreeItem) => string,
 ): Promise<void> {
+  /** The first names of files that have several. */
+  const firsts = new Map<string, string>();
   for (const item of items) {
-    if (item.kind !== 'file') archive.entry(headersOf(item));
-    else if (item.size === 0) archive.entry(headersOf(item), '');
+    const name = nameOf(item);
+    const headers = headersOf(item, name);
+    const first = item.identity === null ? undefined : firsts.get(item.identity);
+    if (item.identity !== null && first === undefined) firsts.set(item.identity, name);
+    if (first !== undefined) {
+      archive.entry({ ...headers, type: 'link', size: 0, linkname: first });
+      progress.advance(item.size, name);
+    } else if (item.kind !== 'file') archive.entry(headers);
+    else if (item.size === 0) archive.entry(headers, '');
     else {
-      const content = counting(await source.open(item), item.size, item.names.join('/'), progress);
-      await pipeline(content, archive.entry(headersOf(item)));
+      const content = counting(await source.open(item), item.size, name, progress);
+      await pipeline(content, archive.entry(headers));
     }
   }
   archive.finalize();
@@ -51,9 +62,12 @@ async function packAll(
 
 const TYPES = { file: 'file', link: 'symlink', directory: 'directory' } as const;
 
-function headersOf({ names, kind, size, mode, modified, target }: TreeItem): Parameters<Pack['entry']>[0] {
+function headersOf(
+  { kind, size, mode, modified, target }: TreeItem,
+  name: string,
+): Parameters<Pack['entry']>[0] {
   return {
-    name: names.join('/') + (kind === 'directory' ? '/' : ''),
+    name: name + (kind === 'directory' ? '/' : ''),
     type: TYPES[kind as keyof typeof TYPES],
     size: kind === 'file' ? size : 0,
     mode,

@@ -4,8 +4,8 @@ import { Failure, usageError } from '../../output/failure.ts';
 import { counted, formatBytes } from '../../output/formats.ts';
 import { printable } from '../../output/printable.ts';
 import { Progress } from '../../output/progress.ts';
-import { Copier, type CopyOptions, type CopyResult, itemsOf } from '../../transfer/copy.ts';
-import type { DestinationTree, SourceTree, TreeItem } from '../../transfer/item.ts';
+import { Copier, type CopyOptions, type CopyResult } from '../../transfer/copy.ts';
+import { type DestinationTree, itemsOf, type SourceTree, type TreeItem } from '../../transfer/item.ts';
 import { LocalTree } from '../../transfer/local-tree.ts';
 import { baseName, type FilePlace, joinPath, readPlace } from '../../transfer/place.ts';
 import { RemoteTree } from '../../transfer/remote-tree.ts';
@@ -71,7 +71,7 @@ export const cpCommand = defineCommand<{ readonly parallel?: number }>({
     PLACES,
     'A directory is copied with everything below. If the destination is a directory, the copy is made in it. Files larger than 8 MiB from a sandbox, and larger than 64 MiB to it, go on where they broke off when the same command is given again.',
     'As a source, - is standard input, and as the destination standard output. What comes by a pipe, as from <(COMMAND), is copied to its end.',
-    'Links of a sandbox are left out, and never followed. To envd, a directory goes as one archive, which keeps links, modes and times.',
+    'Symbolic links of a sandbox are left out, and never followed. To envd, a directory goes as one archive, which keeps links, modes and times. Holes of a file and its names (hard links) that are copied together are kept both ways.',
   ],
   arguments: [
     {
