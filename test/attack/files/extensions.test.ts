@@ -131,9 +131,7 @@ describe('an expression that takes forever', () => {
   });
 });
 
-test('of a thousand searches at once four run, others wait, and the rest is refused', {
-  timeout: 180_000,
-}, async () => {
+test('of a thousand searches at once four run, others wait, and the rest is refused', async () => {
   writeFileSync(work('f'), `${'a'.repeat(60)}!`);
   const leaving = new AbortController();
   onTestFinished(() => leaving.abort());
@@ -159,7 +157,7 @@ test('of a thousand searches at once four run, others wait, and the rest is refu
   expect(await found({ path: work(), content: 'a' })).toEqual([work('f')]);
 });
 
-test('four searches that never end give way to a fifth one', { timeout: 60_000 }, async () => {
+test('four searches that never end give way to a fifth one', async () => {
   writeFileSync(work('f'), `${'a'.repeat(60)}!`);
   const leaving = new AbortController();
   onTestFinished(() => leaving.abort());
@@ -180,9 +178,7 @@ test('four searches that never end give way to a fifth one', { timeout: 60_000 }
   ]);
 });
 
-test('searches in a directory that does not answer hold no place after their clients have left', {
-  timeout: 60_000,
-}, async () => {
+test('searches in a directory that does not answer hold no place after their clients have left', async () => {
   const [mounted] = mountFuse();
   writeFileSync(work('f'), '');
   mkdirSync(join(mounted, 'd'));
@@ -199,7 +195,7 @@ test('searches in a directory that does not answer hold no place after their cli
   expect(await found({ path: work(), name: ['f'] })).toEqual([work('f')]);
 });
 
-describe('large trees and lines', { timeout: 120_000 }, () => {
+describe('large trees and lines', () => {
   test('a directory of many names is searched in the memory of the program', async () => {
     for (let n = 0; n < 30_000; n += 1) writeFileSync(work(`${'n'.repeat(200)}${n}`), '');
     writeFileSync(work('zzz'), 'needle');
@@ -291,7 +287,7 @@ describe('users of the guest', () => {
   });
 
   test('root’s files stay as they are while a directory and a link are exchanged', {
-    timeout: 240_000,
+    timeout: 300_000,
   }, async () => {
     needs('python3');
     mkdirSync(work('dir'));

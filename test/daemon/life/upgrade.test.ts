@@ -87,7 +87,7 @@ test('processes go on in the new program, which has the same pid', async () => {
   expect(following.resumed).toBeGreaterThan(0);
 });
 
-test('output, input, exits and terminals survive five upgrades', { timeout: 300_000 }, async () => {
+test('output, input, exits and terminals survive five upgrades', async () => {
   needs('root');
   const busy = await startDetached({
     process: sh('i=0; while ! read -t 0; do echo line $((i++)); sleep 0.01; done; echo total $i'),
