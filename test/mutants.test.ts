@@ -175,7 +175,7 @@ describe('isolation', () => {
 describe('npm run mutants', () => {
   const run = promisify(execFile);
 
-  test('tells which are found and by which test, and changes nothing', { timeout: 180_000 }, async () => {
+  test('tells which are found and by which test, and changes nothing', async () => {
     needs('mounts', 'cgroup v2', 'ip');
     const file = join(ROOT, TALLY);
     const before = readFileSync(file, 'utf8');

@@ -56,7 +56,7 @@ test('a client that is gone without a word leaves nothing behind', async () => {
   const [node, program] = envctlCommand();
   const { PATH = '' } = process.env;
   const child = spawn(node, [program, 'mcp', '--create', 'base'], {
-    ...{ stdio: ['pipe', 'pipe', 'inherit'], env: { ...env, PATH, HOME: '/nonexistent' } },
+    ...{ stdio: ['pipe', 'pipe', 'inherit'], env: { ...env, PATH, HOME: '/dev/null/none' } },
   });
   endWithTests(child);
   const send = (message: object) => child.stdin?.write(`${JSON.stringify({ jsonrpc: '2.0', ...message })}\n`);

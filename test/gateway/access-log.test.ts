@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { startGateway, type TestGateway, toSandbox } from '../support/programs/gateway.ts';
 import { until } from '../support/until.ts';
 
@@ -26,8 +26,15 @@ afterAll(async () => {
   server.close();
 });
 
-const lineOf = (path: string) =>
-  until(`${path} is logged`, () => gateway.log.find((line) => line.msg === 'request' && line.path === path));
+/** How many lines there were before the test. */
+let earlier = 0;
+beforeEach(() => {
+  earlier = gateway.log.length;
+});
+
+const linesOf = (path: string) =>
+  gateway.log.slice(earlier).filter((line) => line.msg === 'request' && line.path === path);
+const lineOf = (path: string) => until(`${path} is logged`, () => linesOf(path)[0]);
 const ask = (path: string, headers: Readonly<Record<string, string>> = {}) =>
   fetch(`${gateway.url}${path}`, { headers: { ...toSandbox('one'), ...headers } }).then((response) =>
     response.text().catch(() => 'aborted'),
@@ -44,7 +51,7 @@ test('a request is one line, with its ids and without secrets', async () => {
   });
   expect(line).not.toHaveProperty('aborted');
   expect(seen).toMatchObject({ 'x-request-id': 'mine-1', traceparent });
-  expect(gateway.log.filter(({ msg, path }) => msg === 'request' && path === '/a/b')).toHaveLength(1);
+  expect(linesOf('/a/b')).toHaveLength(1);
   expect(JSON.stringify(gateway.log)).not.toContain('hidden');
 });
 

@@ -14,9 +14,7 @@ const reach = async (gateway: TestGateway, id: string) =>
 const extend = async (gateway: TestGateway, id: string) =>
   (await gateway.call(`POST /sandboxes/${id}/timeout`, { timeout: 900 })).status;
 
-test('the node of the registry dies: its replica takes over, nothing is lost, each hook runs once', {
-  timeout: 120_000,
-}, async () => {
+test('the node of the registry dies: its replica takes over, nothing is lost, each hook runs once', async () => {
   const cluster = await owned(startRedisCluster(1));
   const guests = await owned(startGuests(2));
   const file = `${scratch()}/told`;

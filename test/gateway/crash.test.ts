@@ -70,9 +70,7 @@ class KilledGateway {
   }
 }
 
-test('a gateway killed at random moments of 200 expiries: each hook runs once', {
-  timeout: 300_000,
-}, async () => {
+test('a gateway killed at random moments of 200 expiries: each hook runs once', async () => {
   const directory = scratch();
   const file = join(directory, 'told');
   // Long enough for a kill to come in between.

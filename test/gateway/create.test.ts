@@ -45,9 +45,7 @@ afterAll(async () => {
 
 const isAlive = (id: string) => runs(Number(readFileSync(join(machines, `${id}.pid`), 'utf8')));
 
-test("the published client's first example: create, run, write, read, list, kill", {
-  timeout: 120_000,
-}, async () => {
+test("the published client's first example: create, run, write, read, list, kill", async () => {
   const sandbox = await Sandbox.create('base', {
     ...options(),
     ...{
@@ -121,9 +119,7 @@ test("the published Python client's first example", async () => {
   expect(stdout.split('\n')).toEqual(['hello', 'roses', 'ada', 'True True False', '']);
 });
 
-test('a sandbox that is created is paused and resumed, by the client and by a request', {
-  timeout: 120_000,
-}, async () => {
+test('a sandbox that is created is paused and resumed, by the client and by a request', async () => {
   const lifecycle = { onTimeout: 'pause', autoResume: true } as const;
   const sandbox = await Sandbox.create({ ...options(), timeoutMs: 60_000, lifecycle });
   const { sandboxId: id } = sandbox;
@@ -139,9 +135,7 @@ test('a sandbox that is created is paused and resumed, by the client and by a re
   expect(await sandbox.kill()).toBe(true);
 });
 
-test('a sandbox that would be removed at its time is paused and resumed before', {
-  timeout: 120_000,
-}, async () => {
+test('a sandbox that would be removed at its time is paused and resumed before', async () => {
   const sandbox = await Sandbox.create({ ...options(), timeoutMs: 60_000 });
   await sandbox.commands.run('echo kept >kept');
   expect(await Sandbox.pause(sandbox.sandboxId, options())).toBe(true);

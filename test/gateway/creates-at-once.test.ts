@@ -60,9 +60,7 @@ async function scene(args: readonly string[], ms: number | null = null): Promise
 const create = (gateway: TestGateway, who: string) =>
   gateway.call('POST /v2/sandboxes', { templateID: 'base' }, { 'x-api-key': `key-of-${who}` });
 
-test('the published JavaScript client creates two hundred sandboxes at once', {
-  timeout: 120_000,
-}, async () => {
+test('the published JavaScript client creates two hundred sandboxes at once', async () => {
   const { gateway } = await scene([], 50);
   const options = {
     apiKey: 'key-of-ada',
@@ -83,7 +81,7 @@ async def main():
 asyncio.run(main())
 `;
 
-test('the published Python client creates two hundred sandboxes at once', { timeout: 120_000 }, async () => {
+test('the published Python client creates two hundred sandboxes at once', async () => {
   needs('the published Python client');
   const { gateway } = await scene([], 50);
   const env = { E2B_API_KEY: 'key-of-ada', E2B_API_URL: gateway.url, E2B_SANDBOX_URL: gateway.url };

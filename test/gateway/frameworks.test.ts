@@ -45,7 +45,7 @@ async function stateOf(id: string): Promise<string> {
   return status === 404 ? 'gone' : body.state;
 }
 
-test('@computesdk/e2b', { timeout: 120_000 }, async () => {
+test('@computesdk/e2b', async () => {
   const compute = e2b({ apiKey: KEY });
   const sandbox = await compute.sandbox.create({ metadata: { of: 'compute' }, envs: { COLOR: 'red' } });
   const id = sandbox.sandboxId;

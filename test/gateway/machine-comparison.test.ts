@@ -83,9 +83,7 @@ test('differences are told once, listed and counted, and nothing is removed', as
   );
 });
 
-test('a machine that nobody knows is removed after the grace, and none that is being created', {
-  timeout: 60_000,
-}, async () => {
+test('a machine that nobody knows is removed after the grace, and none that is being created', async () => {
   const { gateway, machines, calls } = await scene('--reconcile=remove');
   writeFileSync(join(machines, 'orphan'), '');
   const created = await gateway.call('POST /v2/sandboxes', { templateID: 'base', timeout: 600 });

@@ -97,7 +97,7 @@ async function resultOf(call: () => unknown): Promise<string> {
   }
 }
 
-test('the methods of the published JavaScript client', { timeout: 120_000 }, async () => {
+test('the methods of the published JavaScript client', async () => {
   const names = new Set([...namesOf(Sandbox), ...namesOf(Sandbox.prototype)]);
   expect(Object.keys(CALLS).toSorted()).toEqual([...names].toSorted());
   const sandbox = await Sandbox.create('base', options());
@@ -150,7 +150,7 @@ names = [name for name in dir(Sandbox) if not name.startswith("_") and callable(
 print(json.dumps({"names": names, "results": {name: result(call) for name, call in calls.items()}}))
 `;
 
-test('the methods of the published Python client', { timeout: 120_000 }, async () => {
+test('the methods of the published Python client', async () => {
   needs('the published Python client');
   const env = { E2B_API_KEY: API_KEY, E2B_API_URL: gateway.url, E2B_SANDBOX_URL: gateway.url };
   const { stdout } = await promisify(execFile)('python3', ['-c', PYTHON], {

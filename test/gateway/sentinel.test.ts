@@ -13,9 +13,7 @@ import { until } from '../support/until.ts';
 const reach = async (gateway: TestGateway, id: string) =>
   (await fetch(`${gateway.url}/health`, { headers: toSandbox(id) })).status;
 
-test('the master dies: another one takes over, nothing is lost, each hook runs once', {
-  timeout: 120_000,
-}, async () => {
+test('the master dies: another one takes over, nothing is lost, each hook runs once', async () => {
   const set = await owned(startRedisSet(2));
   const master = await set.master();
   const guests = await owned(startGuests(2));
@@ -76,9 +74,7 @@ test('a planned change of the master is followed', async () => {
   expect(await reach(gateway, 'one')).toBe(204);
 });
 
-test('what was answered survives the master, and a change that no replica has is refused: 503', {
-  timeout: 120_000,
-}, async () => {
+test('what was answered survives the master, and a change that no replica has is refused: 503', async () => {
   const set = await owned(startRedisSet(2));
   const guests = await owned(startGuests(1));
   const gateway = await owned(startGateway({ args: set.flags }));
@@ -106,9 +102,7 @@ test('what was answered survives the master, and a change that no replica has is
   await until('changes are taken again', async () => (await register('late')).status === 201);
 });
 
-test('all replicas that are connected have a change when it is answered; one that hangs is not needed', {
-  timeout: 120_000,
-}, async () => {
+test('all replicas that are connected have a change when it is answered; one that hangs is not needed', async () => {
   const set = await owned(startRedisSet(1));
   const master = await set.master();
   const { relay, replica } = await slowReplica(master.port);

@@ -64,7 +64,7 @@ function eventsOf(id: string): string {
   return readFileSync(join(findCgroupMount() ?? '', path?.[1] ?? '', 'cgroup.events'), 'utf8');
 }
 
-test("the published client's first example", { timeout: 120_000 }, async () => {
+test("the published client's first example", async () => {
   needs('containers');
   const sandbox = await Sandbox.create('base', {
     ...options(),
@@ -91,7 +91,7 @@ test('only the template of the root file system is known', async () => {
   );
 });
 
-test('a paused sandbox stands still, and goes on with its memory', { timeout: 120_000 }, async () => {
+test('a paused sandbox stands still, and goes on with its memory', async () => {
   const sandbox = await create();
   const { sandboxId: id } = sandbox;
   await sandbox.commands.run('i=0; while :; do i=$((i+1)); echo $i >/tmp/count; sleep 0.02; done', {
@@ -113,7 +113,7 @@ test('a paused sandbox stands still, and goes on with its memory', { timeout: 12
   expect(Number(await shell(resumed, 'cat /tmp/count'))).toBeGreaterThan(Number(paused));
 });
 
-test('a sandbox is removed however it has left its files', { timeout: 120_000 }, async () => {
+test('a sandbox is removed however it has left its files', async () => {
   const sandbox = await create();
   // Deeper than a path can be long, and without any right.
   const nest = 'import os\nfor _ in range(3000):\n  os.mkdir("deeper" * 5)\n  os.chdir("deeper" * 5)\n';
@@ -123,7 +123,7 @@ test('a sandbox is removed however it has left its files', { timeout: 120_000 },
   expect(existsSync(join(platform.directory, 'sandboxes', sandbox.sandboxId))).toBe(false);
 });
 
-test('its files may be behind a symbolic link', { timeout: 120_000 }, async () => {
+test('its files may be behind a symbolic link', async () => {
   needs('containers');
   const place = scratch();
   // Users of containers need a way to their files.
@@ -138,7 +138,7 @@ test('its files may be behind a symbolic link', { timeout: 120_000 }, async () =
   expect(readdirSync(join(linked.directory, 'sandboxes'))).toEqual([]);
 });
 
-test("the quota of its owner bounds a sandbox's memory", { timeout: 120_000 }, async () => {
+test("the quota of its owner bounds a sandbox's memory", async () => {
   needs('containers');
   const keys = join(scratch(), 'keys');
   writeFileSync(keys, 'platform another-key\nclient ada key-of-ada\nquota ada memory=256 sandboxes=1\n');
@@ -151,7 +151,7 @@ test("the quota of its owner bounds a sandbox's memory", { timeout: 120_000 }, a
   expect(await sandbox.kill()).toBe(true);
 });
 
-test('a sandbox whose time is up is removed', { timeout: 120_000 }, async () => {
+test('a sandbox whose time is up is removed', async () => {
   const sandbox = await create();
   const home = join(platform.directory, 'sandboxes', sandbox.sandboxId);
   await sandbox.setTimeout(500);
@@ -159,7 +159,7 @@ test('a sandbox whose time is up is removed', { timeout: 120_000 }, async () => 
   expect(await sandbox.isRunning()).toBe(false);
 });
 
-test('a preview of any port is opened by its name', { timeout: 120_000 }, async () => {
+test('a preview of any port is opened by its name', async () => {
   const sandbox = await create();
   await sandbox.files.write('site/index.html', 'hello');
   // One listens at all addresses, and one at localhost only, whose port the daemon forwards.
@@ -181,9 +181,7 @@ test('a preview of any port is opened by its name', { timeout: 120_000 }, async 
   }
 });
 
-test('a sandbox reaches neither another one, nor the gateway, nor this machine, nor a network', {
-  timeout: 120_000,
-}, async () => {
+test('a sandbox reaches neither another one, nor the gateway, nor this machine, nor a network', async () => {
   const [one, other] = [await create(), await create()];
   const address = await shell(other, 'hostname -I');
   const reach = (to: string) =>
@@ -204,7 +202,7 @@ test('a sandbox reaches neither another one, nor the gateway, nor this machine, 
   );
 });
 
-test('root in a sandbox is nobody on this machine', { timeout: 120_000 }, async () => {
+test('root in a sandbox is nobody on this machine', async () => {
   const sandbox = await create();
   await sandbox.commands.run(
     'sudo sh -c "echo x >/tmp/of-root; chmod 4755 /tmp/of-root; sleep 1000 & echo \\$! >/tmp/pid"',
@@ -243,9 +241,7 @@ test('root in a sandbox is nobody on this machine', { timeout: 120_000 }, async 
   expect(await shell(sandbox, 'ls /sys/fs/cgroup | grep envd-platform || echo none')).toBe('none');
 });
 
-test('a sandbox has its share of what all of them share, and no way past networks', {
-  timeout: 120_000,
-}, async () => {
+test('a sandbox has its share of what all of them share, and no way past networks', async () => {
   const sandbox = await create();
   await sandbox.files.write(
     'take.py',

@@ -3,7 +3,7 @@ import { inspect } from 'node:util';
 /** The interval between polls. */
 const INTERVAL_MS = 5;
 /** The time limit, after which something is taken to hang. */
-const LIMIT_MS = 60_000;
+const LIMIT_MS = 120_000;
 
 /**
  * Polls until `holds` accepts the result, and resolves with it: for conditions without an event. Throws after `limitMs`,

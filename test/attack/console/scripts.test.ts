@@ -101,7 +101,7 @@ test('the search for what ran finds something', async () => {
   await other.until('it ran', 'window.hacked === 1');
 });
 
-test(`${SCRIPTS.length} names of files, and their contents`, { timeout: 120_000 }, async () => {
+test(`${SCRIPTS.length} names of files, and their contents`, async () => {
   await showView(page, 'Files');
   await page.until('a directory is open', `!!document.querySelector('[name=path]')?.value`);
   await page.fill('[name=path]', directory);
@@ -122,7 +122,7 @@ test(`${SCRIPTS.length} names of files, and their contents`, { timeout: 120_000 
   await page.press('Cancel', 'dialog');
 });
 
-test('names of processes, tags, and what they write', { timeout: 120_000 }, async () => {
+test('names of processes, tags, and what they write', async () => {
   for (const text of SCRIPTS.slice(0, 6))
     await envctl(daemon.url, ['run', '--detach', '--tag', text, 'sh', '-c', 'sleep 1000', text]);
   const output = [...SCRIPTS, ...SEQUENCES].join('\n');
@@ -151,7 +151,7 @@ test('names of processes, tags, and what they write', { timeout: 120_000 }, asyn
   await expectNothing(page, served.origin);
 });
 
-test('a daemon that is hostile itself', { timeout: 120_000 }, async () => {
+test('a daemon that is hostile itself', async () => {
   for (const text of SCRIPTS.slice(0, 6)) {
     const stub = await startStubDaemon({ tree: { '/': null }, hostileNames: SCRIPTS, text });
     const console = await owned(startConsole(stub.url));

@@ -16,7 +16,7 @@ interface Seen {
 test('who shares the address and port of another caller during collapses gets nothing but 401', async () => {
   needs('mounts', 'ip', 'python3');
   const args = ['--net', 'sh', '-c', SCRIPT, 'sh', process.execPath, GUEST];
-  const { stdout } = await promisify(execFile)('unshare', args, { timeout: 50_000 });
+  const { stdout } = await promisify(execFile)('unshare', args, { timeout: 280_000 });
   const { statuses, collapses } = JSON.parse(stdout) as Seen;
   expect(collapses).toHaveLength(20);
   expect(collapses.every(({ chunks }) => chunks > 0)).toBe(true);

@@ -24,7 +24,7 @@ beforeEach(async () => {
   needs('mounts', 'ip', 'python3', 'cgroup v2');
   if (seen) return;
   const args = ['--net', 'sh', '-c', SCRIPT, 'sh', process.execPath, GUEST];
-  const { stdout } = await promisify(execFile)('unshare', args, { timeout: 110_000 });
+  const { stdout } = await promisify(execFile)('unshare', args, { timeout: 280_000 });
   seen = JSON.parse(stdout) as Seen;
 });
 

@@ -1,7 +1,6 @@
-import { readFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { expect, onTestFinished, test } from 'vitest';
-import { anonymousMemoryOf } from '../../support/machine/proc.ts';
+import { anonymousMemoryOf, cpuMsOf } from '../../support/machine/proc.ts';
 import { startDaemon } from '../../support/programs/daemon.ts';
 import { startGateway } from '../../support/programs/gateway.ts';
 import { owned } from '../../support/programs/owned.ts';
@@ -13,8 +12,6 @@ import { owned } from '../../support/programs/owned.ts';
 
 const MIB = 1024 * 1024;
 const CONNECTIONS = 200;
-/** Linux counts CPU time in hundredths of a second. */
-const MS_OF_A_TICK = 10;
 const BURST = 'GET /a HTTP/1.1\r\nHost: abcdefghijk\r\n\r\n'.repeat(2000);
 
 for (const [name, start, health] of [
@@ -24,10 +21,10 @@ for (const [name, start, health] of [
   test(`bursts on ${CONNECTIONS} connections of the ${name} take little memory, and CPU as so many single requests do`, async () => {
     const program = await owned<Awaited<ReturnType<typeof start>>>(start());
     const costOf = async (bytes: string) => {
-      const before = cpuMs(program.pid);
+      const before = cpuMsOf(program.pid);
       await attack(program.port, bytes);
       expect((await fetch(program.url + health)).status).toBe(204);
-      return cpuMs(program.pid) - before;
+      return cpuMsOf(program.pid) - before;
     };
     const request = BURST.slice(0, BURST.indexOf('GET', 1));
     // The first requests also compile.
@@ -44,13 +41,6 @@ for (const [name, start, health] of [
     // Parsing all of what was read takes many times as much.
     expect(burst).toBeLessThan(8 * single + 500);
   });
-}
-
-/** CPU time of the process so far, in milliseconds. Source: proc_pid_stat(5). */
-function cpuMs(pid: number): number {
-  const [, fields = ''] = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ');
-  const [user, system] = fields.split(' ').slice(11, 13).map(Number);
-  return ((user ?? 0) + (system ?? 0)) * MS_OF_A_TICK;
 }
 
 /** Sends the bytes on all connections, and resolves when each has been closed, or answered or left with all sent. */

@@ -1,4 +1,5 @@
 import { execFileSync } from 'node:child_process';
+import { once } from 'node:events';
 import {
   chmodSync,
   chownSync,
@@ -8,7 +9,7 @@ import {
   readFileSync,
   writeFileSync,
 } from 'node:fs';
-import { get } from 'node:http';
+import { get, type IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import { Code, ConnectError, createClient } from '@connectrpc/connect';
 import { createConnectTransport } from '@connectrpc/connect-node';
@@ -96,21 +97,14 @@ function searches(): string[] {
   });
 }
 
-const healthMs = async () => {
-  const begun = performance.now();
-  expect((await fetch(`${daemon.url}/health`)).status).toBe(204);
-  return performance.now() - begun;
-};
+const expectHealth = async () => expect((await fetch(`${daemon.url}/health`)).status).toBe(204);
 
 describe('an expression that takes forever', () => {
   beforeEach(() => writeFileSync(work('f'), `${'a'.repeat(60)}!`));
   const forever = { content: CATASTROPHE, regex: true };
 
-  test('ends at the timeout, and the daemon answers meanwhile', async () => {
-    const search = code(found({ path: work(), ...forever }, root(), 1500));
-    await until('searches', () => searches().length === 1);
-    for (let round = 0; round < 10; round += 1) expect(await healthMs()).toBeLessThan(1000);
-    expect(await search).toBe('DeadlineExceeded');
+  test('ends at the timeout', async () => {
+    expect(await code(found({ path: work(), ...forever }, root(), 1500))).toBe('DeadlineExceeded');
     await until('searches', () => searches().length === 0);
   });
 
@@ -121,7 +115,7 @@ describe('an expression that takes forever', () => {
     expect(readFileSync(work('f'), 'utf8')).toHaveLength(61);
   });
 
-  test('ends when its client leaves', async () => {
+  test('ends when its client leaves, and does not hang the daemon until then', async () => {
     const leaving = new AbortController();
     const search = code(
       (async () => {
@@ -129,15 +123,15 @@ describe('an expression that takes forever', () => {
       })(),
     );
     await until('searches', () => searches().length === 1);
+    for (let round = 0; round < 10; round += 1) await expectHealth();
+    expect(searches()).toHaveLength(1);
     leaving.abort();
     expect(await search).toBe('Canceled');
     await until('searches', () => searches().length === 0);
   });
 });
 
-test('of a thousand searches at once four run, others wait, and the rest is refused', {
-  timeout: 180_000,
-}, async () => {
+test('of a thousand searches at once four run, others wait, and the rest is refused', async () => {
   writeFileSync(work('f'), `${'a'.repeat(60)}!`);
   const leaving = new AbortController();
   onTestFinished(() => leaving.abort());
@@ -155,14 +149,15 @@ test('of a thousand searches at once four run, others wait, and the rest is refu
   // On a busy machine a thousand connections take long.
   await until('refusals', refused, (count) => count >= 1000 - 4 - 256, 100_000);
   expect(searches().length).toBeLessThanOrEqual(4);
-  expect(await healthMs()).toBeLessThan(1000);
+  await expectHealth();
+  expect(searches()).not.toEqual([]);
   leaving.abort();
   await Promise.all(calls);
   await until('searches', () => searches().length === 0);
   expect(await found({ path: work(), content: 'a' })).toEqual([work('f')]);
 });
 
-test('four searches that never end give way to a fifth one', { timeout: 60_000 }, async () => {
+test('four searches that never end give way to a fifth one', async () => {
   writeFileSync(work('f'), `${'a'.repeat(60)}!`);
   const leaving = new AbortController();
   onTestFinished(() => leaving.abort());
@@ -183,9 +178,7 @@ test('four searches that never end give way to a fifth one', { timeout: 60_000 }
   ]);
 });
 
-test('searches in a directory that does not answer hold no place after their clients have left', {
-  timeout: 60_000,
-}, async () => {
+test('searches in a directory that does not answer hold no place after their clients have left', async () => {
   const [mounted] = mountFuse();
   writeFileSync(work('f'), '');
   mkdirSync(join(mounted, 'd'));
@@ -202,7 +195,7 @@ test('searches in a directory that does not answer hold no place after their cli
   expect(await found({ path: work(), name: ['f'] })).toEqual([work('f')]);
 });
 
-describe('large trees and lines', { timeout: 120_000 }, () => {
+describe('large trees and lines', () => {
   test('a directory of many names is searched in the memory of the program', async () => {
     for (let n = 0; n < 30_000; n += 1) writeFileSync(work(`${'n'.repeat(200)}${n}`), '');
     writeFileSync(work('zzz'), 'needle');
@@ -228,14 +221,16 @@ describe('large trees and lines', { timeout: 120_000 }, () => {
     await until('searches', () => searches().length === 0);
   });
 
-  test('a client that reads nothing of a zip archive holds up nobody', async () => {
+  test('a client that reads nothing of a zip archive does not hang the others', async () => {
     writeFileSync(work('f'), '');
     execFileSync('truncate', ['-s', '1G', work('f')]);
     const stalled = get(`${daemon.url}/files?path=${work()}&format=zip`, { agent: false }, (response) =>
       response.pause(),
     );
-    await new Promise((resolve) => stalled.on('response', resolve));
-    expect(await healthMs()).toBeLessThan(1000);
+    const [response] = (await once(stalled, 'response')) as [IncomingMessage];
+    await expectHealth();
+    expect(await found({ path: work(), name: ['f'] })).toEqual([work('f')]);
+    expect(response.complete).toBe(false);
     stalled.destroy();
   });
 });
@@ -292,7 +287,7 @@ describe('users of the guest', () => {
   });
 
   test('root’s files stay as they are while a directory and a link are exchanged', {
-    timeout: 240_000,
+    timeout: 300_000,
   }, async () => {
     needs('python3');
     mkdirSync(work('dir'));

@@ -117,9 +117,6 @@ const CALLS: Readonly<Record<string, (directory: string, index: number) => Promi
 
 test.each(Object.keys(CALLS))(
   '%s in a directory that is locked: they end in time, all others go on',
-  {
-    timeout: 120_000,
-  },
   async (name) => {
     const top = scratch();
     const [held, free] = [join(top, 'held'), join(top, 'free')];

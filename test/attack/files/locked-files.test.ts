@@ -125,9 +125,7 @@ async function expectTheRestToGoOn(): Promise<void> {
   expect((await fetch(`${daemon.url}/unfreeze`, { method: 'POST' })).status).toBe(204);
 }
 
-test('files whose inodes are locked: 64 overwrites wait for them, and all else goes on', {
-  timeout: 120_000,
-}, async () => {
+test('files whose inodes are locked: 64 overwrites wait for them, and all else goes on', async () => {
   const directory = mountTmpfs('2g');
   const paths = Array.from({ length: 20 }, (_, index) => join(directory, `locked-${index}`));
   for (const path of paths) writeFileSync(path, '');

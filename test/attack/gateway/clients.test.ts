@@ -19,9 +19,7 @@ async function startWithKeys(...more: readonly string[]) {
   return owned(startGateway({ args: [`--key-file=${file}`, ...more] }));
 }
 
-test('the lists of a client are read one after the other, however many it asks for', {
-  timeout: 120_000,
-}, async () => {
+test('the lists of a client are read one after the other, however many it asks for', async () => {
   const redis = await owned(startRedis());
   let sent = 0;
   const relay = await owned(

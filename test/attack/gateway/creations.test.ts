@@ -127,9 +127,7 @@ test('a sandbox is reached, shown, listed and paused by nobody before it is crea
   expect(daemon.asked).toEqual(['POST /init']);
 });
 
-test('a gateway that is killed while the hook runs: the next one waits for the hook, and removes the machine', {
-  timeout: 120_000,
-}, async () => {
+test('a gateway that is killed while the hook runs: the next one waits for the hook, and removes the machine', async () => {
   const directory = scratch();
   hooks = hooksOf(JSON.stringify({ address: '127.0.0.1', port: 1 }));
   const first = await owned(startGateway({ directory, args: hooks.args }));

@@ -49,7 +49,7 @@ function expectAnswer(answer: string, sent: readonly string[]): void {
   );
 }
 
-test('any bytes of a sandbox end their own exchange and no other', { timeout: 300_000 }, async () => {
+test('any bytes of a sandbox end their own exchange and no other', async () => {
   const calls = fc.array(fc.tuple(anyAnswer, fc.nat({ max: WAYS.length - 1 }), fc.boolean()), {
     ...{ minLength: BATCH, maxLength: BATCH },
   });
@@ -74,7 +74,7 @@ test('any bytes of a sandbox end their own exchange and no other', { timeout: 30
   await fc.assert(fc.asyncProperty(calls, all), { numRuns: BATCHES, endOnFailure: true });
 });
 
-test('any bytes of a client end its own connection and no other', { timeout: 300_000 }, async () => {
+test('any bytes of a client end its own connection and no other', async () => {
   sandbox.behaviour = (socket) => socket.end('HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok');
   const connections = fc.array(anyRequest, { minLength: BATCH, maxLength: BATCH });
   const all = async (batch: readonly (readonly string[])[]) => {

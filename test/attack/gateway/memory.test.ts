@@ -59,9 +59,7 @@ test('what is pipelined on one connection takes one connection to the sandbox, a
   expect(most).toBeLessThanOrEqual(4);
 });
 
-test('of downloads that nobody reads so many end that the memory is left to others', {
-  timeout: 120_000,
-}, async () => {
+test('of downloads that nobody reads so many end that the memory is left to others', async () => {
   const gateway = await owned(startGateway({ args: ['--max-buffered=4'] }));
   const bystander = await owned(Bystander.of(gateway));
   let begun = 0;
@@ -92,9 +90,7 @@ test('of downloads that nobody reads so many end that the memory is left to othe
   await bystander.isServed();
 });
 
-test('connections that are kept to many sandboxes leave descriptors for others', {
-  timeout: 120_000,
-}, async () => {
+test('connections that are kept to many sandboxes leave descriptors for others', async () => {
   const command = join(scratch(), 'gateway');
   writeFileSync(command, `#!/bin/sh\nulimit -n 200\nexec ${gatewayCommand().join(' ')} "$@"\n`);
   chmodSync(command, 0o755);

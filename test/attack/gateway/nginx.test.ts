@@ -148,7 +148,7 @@ describe('nginx', () => {
     expect(seen.map((each) => each.url)).toEqual(Array(6).fill('/a/c'));
   });
 
-  test('an upload of 1 GiB arrives, and is not kept by nginx', { timeout: 120_000 }, async () => {
+  test('an upload of 1 GiB arrives, and is not kept by nginx', async () => {
     const [piece, count] = [Buffer.alloc(1024 ** 2, 'a'), 1024];
     const expected = createHash('sha256');
     for (let index = 0; index < count; index++) expected.update(piece);

@@ -107,9 +107,7 @@ test('a pass counts for its sandbox, its port and its time only', async () => {
   expect(await status(ask(gateway.port, withLink(pass), hostOf('one')))).toBe(303);
 });
 
-test('a pass that has expired opens nothing, and ends the WebSocket that it has opened', {
-  timeout: 30_000,
-}, async () => {
+test('a pass that has expired opens nothing, and ends the WebSocket that it has opened', async () => {
   const { pass } = await make('brief', { expiresIn: 2 });
   const upgrade = { connection: 'Upgrade', upgrade: 'websocket', ...hostOf('brief'), ...withCookie(pass) };
   const outgoing = request({ host: '127.0.0.1', port: gateway.port, headers: upgrade }).end();

@@ -44,9 +44,7 @@ async function both(quota: string) {
   return { gateways, race, created: () => created };
 }
 
-test('a hundred creations that race through two gateways make as many sandboxes as the quota has', {
-  timeout: 120_000,
-}, async () => {
+test('a hundred creations that race through two gateways make as many sandboxes as the quota has', async () => {
   const { gateways, race, created } = await both('sandboxes=7');
   const { made, refused } = await race(100);
   expect([made, created()]).toEqual([7, 7]);
@@ -56,9 +54,7 @@ test('a hundred creations that race through two gateways make as many sandboxes 
   expect((await gateways[1].call('GET /sandboxes', undefined, OWNER)).body).toHaveLength(7);
 });
 
-test('a hundred creations that race through two gateways are as many as a minute has', {
-  timeout: 120_000,
-}, async () => {
+test('a hundred creations that race through two gateways are as many as a minute has', async () => {
   const { race, created } = await both('creates=9');
   const { made, refused } = await race(100);
   // One more may have been possible every 60/9 s.

@@ -44,9 +44,7 @@ test('a Redis that hangs hangs nothing, and is used again when it goes on', asyn
   for (let round = 0; round < 3; round++) expect(new Set(await Promise.all(many()))).toEqual(new Set([503]));
   // Longer than a connection may be silent: it is made anew, to a server that still hangs.
   await expect
-    .poll(() => gateway.log.some(({ msg }) => msg.startsWith('the registry cannot be reached')), {
-      timeout: 20_000,
-    })
+    .poll(() => gateway.log.some(({ msg }) => msg.startsWith('the registry cannot be reached')))
     .toBe(true);
   redis.signal('SIGCONT');
   await until('it is used again', async () => (await reach('one')) === 204);
@@ -133,7 +131,7 @@ test('a long list is read in pages: neither a page nor the metrics read everythi
   expect(ids.size).toBe(1200);
 });
 
-test('an answer that comes twice is taken for that of no other sandbox', { timeout: 120_000 }, async () => {
+test('an answer that comes twice is taken for that of no other sandbox', async () => {
   const servers = ['even', 'odd'].map((name) =>
     createServer((_, response) => response.end(name)).listen(0, '127.0.0.1'),
   );
@@ -168,9 +166,7 @@ test('an answer that comes twice is taken for that of no other sandbox', { timeo
   }
 });
 
-test('the connection that waits for replicas dies while the others are made: changes are taken again', {
-  timeout: 120_000,
-}, async () => {
+test('the connection that waits for replicas dies while the others are made: changes are taken again', async () => {
   await using replica = await startRedis('--replicaof', '127.0.0.1', `${redis.port}`);
   await until('it follows', async () => /master_link_status:up/.test(await info(replica.url, 'replication')));
   let isSpoilt = false;

@@ -27,9 +27,7 @@ function ask({ port }: TestGateway) {
   return state;
 }
 
-test('of WebSockets whose sandbox reads nothing so many end that the memory is left to others', {
-  timeout: 60_000,
-}, async () => {
+test('of WebSockets whose sandbox reads nothing so many end that the memory is left to others', async () => {
   const gateway = await owned(startGateway({ args: ['--max-buffered=4'] }));
   const sandbox = await owned(startRawSandbox((socket) => socket.pause().write(`${SWITCHED}\r\n`)));
   await gateway.register('box', sandbox.port, { timeout: 600 });

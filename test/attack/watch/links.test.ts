@@ -50,7 +50,7 @@ async function take(watcherId: string): Promise<string[]> {
   return (await rpc().getWatcherEvents({ watcherId })).events.map(({ name }) => name);
 }
 
-test('while a user’s directory and a link are exchanged', { timeout: 90_000 }, async () => {
+test('while a user’s directory and a link are exchanged', async () => {
   needs('python3');
   linkOfStranger(closed(), work('link'));
   const [told, seen] = [new Set<string>(), { events: 0 }];

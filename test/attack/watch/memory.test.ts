@@ -78,7 +78,7 @@ test.each([
   expect((await fetch(`${daemon.url}/health`)).status).toBe(204);
 });
 
-test('entries with long names, paths and targets', { timeout: 180_000 }, async () => {
+test('entries with long names, paths and targets', async () => {
   await using daemon = await small();
   const { filesystem } = connectTo(daemon.url, 'binary');
   const top = scratch('/dev/shm');
@@ -103,7 +103,7 @@ test('entries with long names, paths and targets', { timeout: 180_000 }, async (
   expect(answers).toBeGreaterThan(2);
 });
 
-test('a directory with many long names is moved into a watched one', { timeout: 180_000 }, async () => {
+test('a directory with many long names is moved into a watched one', async () => {
   await using daemon = await small(96);
   const { filesystem } = connectTo(daemon.url, 'binary');
   const top = scratch('/dev/shm');

@@ -49,7 +49,7 @@ test('the page has taken the secret out of the address, and a reload keeps the s
   await second.shows('This window cannot use the console');
 });
 
-test('a sandbox at a glance', { timeout: 120_000 }, async () => {
+test('a sandbox at a glance', async () => {
   await showView(page, 'Glance');
   for (const text of ['envd 0.', '0.6.13', 'What this guest can', 'reachable']) await page.shows(text);
   await page.until('all plots are drawn', `document.querySelectorAll('.plot canvas').length === 5`);
@@ -88,7 +88,7 @@ test('processes: a form starts one, the tree shows it, and a signal is sent afte
   expect(await isThere()).toBe(false);
 });
 
-test('events: starts, ends with their status, time limits and freezes', { timeout: 180_000 }, async () => {
+test('events: starts, ends with their status, time limits and freezes', async () => {
   await showView(page, 'Events');
   await envctl(daemon.url, ['run', '--tag', 'one', 'sh', '-c', 'sleep 3; exit 7'], { env });
   await page.shows('was started');
@@ -156,9 +156,7 @@ test('the keyboard alone chooses views and rows', async () => {
   );
 });
 
-test('axe finds nothing serious, light and dark, wide and narrow, and nothing is cut off', {
-  timeout: 180_000,
-}, async () => {
+test('axe finds nothing serious, light and dark, wide and narrow, and nothing is cut off', async () => {
   for (const [width, scheme] of [
     [1280, 'light'],
     [390, 'dark'],

@@ -241,16 +241,14 @@ describe('the life of the daemon', () => {
     await again.shows(/^x\r\ntwo\r\n$/);
   });
 
-  test('a stop closes it with 1012, and waits for no client that does not answer', async () => {
+  test('a stop closes it with 1012, and a client that does not answer does not hang it', async () => {
     await using stopped = await startDaemon();
     const polite = await TestSocket.open(stopped.url, '/terminal?cwd=/');
     await polite.message('start');
     const silent = await TestSocket.open(stopped.url, '/terminal?cwd=/');
     await silent.message('start');
     silent.socket.pause();
-    const before = performance.now();
     expect(await stopped.stop()).toBe(0);
-    expect(performance.now() - before).toBeLessThan(8000);
     expect(await polite.closed).toMatchObject({ code: 1012, reason: expect.stringMatching(/stopping/) });
   });
 });

@@ -96,7 +96,7 @@ describe('an interrupted upload', () => {
     ];
   }
 
-  test('at any of 1,000 points keeps the old file and leaves no other', { timeout: 300_000 }, async () => {
+  test('at any of 1,000 points keeps the old file and leaves no other', async () => {
     const directory = join(daemon.scratch, 'cut');
     mkdirSync(directory);
     writeFileSync(join(directory, 'old'), OLD);

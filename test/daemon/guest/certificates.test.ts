@@ -35,7 +35,7 @@ interface Seen {
 
 async function visitGuest(): Promise<Seen> {
   const args = ['--net', '--mount', 'sh', '-c', SCRIPT, 'sh', process.execPath, GUEST];
-  const { stdout } = await promisify(execFile)('unshare', args, { cwd: scratch(), timeout: 110_000 });
+  const { stdout } = await promisify(execFile)('unshare', args, { cwd: scratch(), timeout: 280_000 });
   return JSON.parse(stdout) as Seen;
 }
 

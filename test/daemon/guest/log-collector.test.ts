@@ -119,21 +119,24 @@ test.each([
   ['never ends its answer, or never answers', [fail.floods, fail.isSilent]],
 ])('a collector that %s stops no call; nothing is lost or sent twice', async (_, intercepts) => {
   await using collector = await startCollector();
-  collector.intercepts.push(...intercepts.filter((intercept) => intercept !== undefined));
-  const { daemon } = await setUp(collector.url);
   const ids: string[] = [];
-  let slowest = 0;
+  const atArrivals: number[] = [];
+  for (const intercept of intercepts)
+    collector.intercepts.push((request, response) => {
+      atArrivals.push(ids.length);
+      intercept?.(request, response);
+    });
+  const { daemon } = await setUp(collector.url);
   await until('it answers at last', async () => {
-    const started = performance.now();
     const id = `call-${ids.length}`;
     ids.push(id);
     await call(daemon, id);
-    slowest = Math.max(slowest, performance.now() - started);
     await sleep(20);
     return collector.lines.length > 0;
   });
-  expect(collector.arrivals.length).toBeGreaterThan(intercepts.length);
-  expect(slowest).toBeLessThan(1000);
+  expect(collector.arrivals).toBeGreaterThan(intercepts.length);
+  // If calls waited for the collector, there would be one for each of its requests.
+  expect(ids.length - (atArrivals[0] ?? 0)).toBeGreaterThan(2 * intercepts.length);
   await arrived(collector, `call-${ids.length - 1}`);
   expect(idsIn(collector.lines)).toEqual(ids);
 });
@@ -158,10 +161,10 @@ test('nothing is sent while the workload is frozen, and the sandbox after the re
   await arrived(collector, 'before');
   await call(daemon, 'queued');
   expect((await post(daemon, '/freeze?maxWaitMs=5000')).status).toBe(200);
-  const begun = collector.arrivals.length;
+  const begun = collector.arrivals;
   await call(daemon, 'frozen');
   await sleep(LONG_MS);
-  expect(collector.arrivals.length).toBe(begun);
+  expect(collector.arrivals).toBe(begun);
   service.metadata = { instanceID: 'box-2', address: collector.url };
   expect((await post(daemon, '/init')).status).toBe(204);
   await call(daemon, 'after');
@@ -187,10 +190,10 @@ test('a freeze ends the request that is under way; its lines come after the thaw
   await asked.promise;
   expect((await post(daemon, '/fsfreeze')).status).toBe(204);
   await closed.promise;
-  const begun = collector.arrivals.length;
+  const begun = collector.arrivals;
   await call(daemon, 'b');
   await sleep(LONG_MS);
-  expect(collector.arrivals.length).toBe(begun);
+  expect(collector.arrivals).toBe(begun);
   expect((await post(daemon, '/fsthaw')).status).toBe(204);
   await arrived(collector, 'b');
   expect(idsIn(collector.lines)).toEqual(['a', 'b']);
@@ -199,7 +202,7 @@ test('a freeze ends the request that is under way; its lines come after the thaw
   );
 });
 
-test('a stop sends the last lines, and is not delayed by a collector that does not answer', async () => {
+test('a stop sends the last lines, and a collector that does not answer does not hang it', async () => {
   await using collector = await startCollector();
   const { daemon } = await setUp(collector.url);
   const variables = async () => (await fetch(`${daemon.url}/envs`)).text();
@@ -216,9 +219,7 @@ test('a stop sends the last lines, and is not delayed by a collector that does n
   const { daemon: second } = await setUp(silent.url);
   await call(second, 'last');
   await asked.promise;
-  const started = performance.now();
   expect(await second.stop()).toBe(0);
-  expect(performance.now() - started).toBeLessThan(2000);
 });
 
 test('with "off" nothing is sent or counted', async () => {
@@ -227,7 +228,7 @@ test('with "off" nothing is sent or counted', async () => {
   await call(daemon, 'a');
   expect(await scrape(daemon)).not.toContain('envd_collector');
   expect(await daemon.stop()).toBe(0);
-  expect(collector.arrivals).toEqual([]);
+  expect(collector.arrivals).toBe(0);
 });
 
 test('a fixed URL overrides the one that is named', async () => {
@@ -237,5 +238,5 @@ test('a fixed URL overrides the one that is named', async () => {
   await call(daemon, 'a');
   await arrived(collector, 'a');
   expect(collector.lines[0]).toMatchObject({ instanceID: 'box-1', envID: 'plate' });
-  expect(named.arrivals).toEqual([]);
+  expect(named.arrivals).toBe(0);
 });

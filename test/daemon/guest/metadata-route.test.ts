@@ -28,7 +28,7 @@ test('the route to the metadata service is repaired, by one for this address alo
   needs('mounts', 'ip');
   const args = ['--net', '--mount', 'sh', '-c', SCRIPT, 'sh', process.execPath, SERVICE, GUEST];
   const env = { ...process.env, SERVICE: join(scratch(), 'metadata.json') };
-  const { stdout } = await promisify(execFile)('unshare', args, { env, timeout: 110_000 });
+  const { stdout } = await promisify(execFile)('unshare', args, { env, timeout: 280_000 });
   const seen: Seen = JSON.parse(stdout);
   // While it answers, no route is made.
   expect(seen.untouched).not.toContain('169.254');

@@ -31,7 +31,7 @@ async function visitGuest(): Promise<Seen> {
   // No pid namespace: the cgroup of a test daemon is named by the pid.
   const namespaces = ['--net', '--mount'];
   const args = [...namespaces, 'sh', '-c', SCRIPT, 'sh', process.execPath, GUEST];
-  const { stdout } = await promisify(execFile)('unshare', args, { timeout: 110_000 });
+  const { stdout } = await promisify(execFile)('unshare', args, { timeout: 280_000 });
   return JSON.parse(stdout) as Seen;
 }
 

@@ -1,4 +1,4 @@
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { byPid, type Clients, connectTo, transcribe } from '../../support/clients/clients.ts';
@@ -35,21 +35,21 @@ async function failure(request: StartInit, user = 'root') {
 }
 
 describe('a user without a home', () => {
-  const nobody = /^nobody:(?:[^:]*:){4}([^:]*):/m.exec(readFileSync('/etc/passwd', 'utf8'))?.[1] ?? '';
+  const users = readFileSync('/etc/passwd', 'utf8').matchAll(/^([^:]+):(?:[^:]*:){4}(\/[^:]+):/gm);
+  const [, nobody = '', home = ''] = [...users].find(([, , place = '']) => !existsSync(place)) ?? [];
 
   test.each([{}, { pty: {} }])('is started in / when no directory is asked for: %j', async (how) => {
     needs('root');
-    expect(nobody).toBe('/nonexistent');
-    const { stdout, pty } = await run({ process: sh('pwd; echo $PWD $HOME'), ...how }, 'nobody');
-    expect(String(stdout) + String(pty).replaceAll('\r', '')).toBe('/\n/ /nonexistent\n');
+    const { stdout, pty } = await run({ process: sh('pwd; echo $PWD $HOME'), ...how }, nobody);
+    expect(String(stdout) + String(pty).replaceAll('\r', '')).toBe(`/\n/ ${home}\n`);
   });
 
   test('is told so when it asks for a directory there', async () => {
     needs('root');
-    for (const cwd of [nobody, '~', 'below'])
-      expect(await failure({ process: { ...sh('pwd'), cwd } }, 'nobody')).toEqual({
+    for (const cwd of [home, '~', 'below'])
+      expect(await failure({ process: { ...sh('pwd'), cwd } }, nobody)).toEqual({
         code: Code.InvalidArgument,
-        message: `cwd '${cwd === 'below' ? `${nobody}/below` : nobody}' does not exist`,
+        message: `cwd '${cwd === 'below' ? `${home}/below` : home}' does not exist`,
       });
   });
 });

@@ -32,7 +32,7 @@ export async function startMcp(
   env: Readonly<Record<string, string>> = {},
 ): Promise<McpClient> {
   const [node, program] = envctlCommand();
-  const none = { XDG_CONFIG_HOME: '/dev/null/none', HOME: '/nonexistent', TMPDIR: tmpdir() };
+  const none = { XDG_CONFIG_HOME: '/dev/null/none', HOME: '/dev/null/none', TMPDIR: tmpdir() };
   const transport = new StdioClientTransport({
     command: node,
     args: [program, 'mcp', ...args],

@@ -15,10 +15,9 @@ service.metadata = { sandboxID: 'box-1', templateID: 'plate', accessTokenHash: h
 await using daemon = await startDaemon({ args: ['--metadata-service=http://169.254.169.254/'] });
 
 const init = async (body: object) => {
-  const started = performance.now();
   const response = await fetch(`${daemon.url}/init`, { method: 'POST', body: JSON.stringify(body) });
   const { message = null } = response.status === 204 ? {} : ((await response.json()) as { message?: string });
-  return { status: response.status, message, milliseconds: performance.now() - started };
+  return { status: response.status, message };
 };
 const environment = async (token?: string) => {
   const headers = token === undefined ? {} : { 'x-access-token': token };
@@ -50,8 +49,10 @@ const run = await transcribe(
 );
 
 service.intercept = () => {};
+const order: string[] = [];
 const unanswered = init({ accessToken: 'token-3' });
-const health = (await fetch(`${daemon.url}/health`)).status;
+void unanswered.then(({ status }) => order.push(`/init ${status}`));
+order.push(`health ${(await fetch(`${daemon.url}/health`)).status}`);
 const silent = await unanswered;
 service.intercept = (_, response) => response.writeHead(500).end('secret');
 const broken = await init({ accessToken: 'token-3' });
@@ -82,7 +83,7 @@ const seen = {
   resumed,
   reset,
   stdout: String(run.stdout),
-  health,
+  order,
   silent,
   broken,
 };

@@ -11,7 +11,7 @@ import { until } from '../until.ts';
 const { HANGS = '', LOG = '', SECONDS = '2' } = process.env;
 const TRY_MS = 50;
 const PAUSE_MS = 5;
-const LIMIT_MS = 15_000;
+const LIMIT_MS = 60_000;
 const HELD_MS = Number(SECONDS) * 1000;
 const hashOf = (token: string) => createHash('sha512').update(token).digest('hex');
 const delay = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
@@ -52,6 +52,8 @@ async function series(
   await fault.make();
   const started = performance.now();
   let tries = 0;
+  /** Those that began after the fault. */
+  let late = 0;
   let thawed: number | null = null;
   let mended: number | null = null;
   const heldFor = () => performance.now() - started;
@@ -68,13 +70,14 @@ async function series(
   for (tries++; (await post('/init', body)) !== 204; tries++) {
     if (heldFor() > HELD_MS + LIMIT_MS) throw new Error(`no 204 after ${tries} tries`);
     await delay(PAUSE_MS);
+    if (mended !== null) late++;
   }
   const done = heldFor();
   clearTimeout(mending);
   if (mended === null) await fault.mend();
   await until('the workload runs', () => thawed !== null || state().includes('frozen 0'));
   clearInterval(watch);
-  return { tries, thawed, done, afterMend: mended === null ? null : done - mended, beforeMend };
+  return { tries, late, thawed, done, afterMend: mended === null ? null : done - mended, beforeMend };
 }
 
 /** Another one after each time that the file is written. */

@@ -64,6 +64,11 @@ export function runs(pid: number): boolean {
   }
 }
 
+/** Whether the first thread of a process waits for something; that of Node has its event loop. Source: proc_pid_stat(5). */
+export function isAsleep(pid: number): boolean {
+  return /\) S /.test(readFileSync(`/proc/${pid}/task/${pid}/stat`, 'utf8'));
+}
+
 /** The current and the peak resident memory of a process, in bytes. Source: proc_pid_status(5). */
 export function memoryOf(pid: number): { readonly now: number; readonly peak: number } {
   const status = readFileSync(`/proc/${pid}/status`, 'utf8');
@@ -74,6 +79,24 @@ export function memoryOf(pid: number): { readonly now: number; readonly peak: nu
 /** The memory of a process that it shares with no file and nobody else, in bytes. */
 export function anonymousMemoryOf(pid: number): number {
   return Number(/^RssAnon:\s+(\d+) kB/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) * 1024;
+}
+
+/** Linux tells CPU time in hundredths of a second. */
+const MS_OF_A_TICK = 10;
+
+/** The CPU time of a process so far, in milliseconds. Source: proc_pid_stat(5). */
+export function cpuMsOf(pid: number): number {
+  return cpuMsIn(`/proc/${pid}/stat`);
+}
+
+/** The CPU time of the thread of a process that has its event loop, in milliseconds. */
+export function loopCpuMsOf(pid: number): number {
+  return cpuMsIn(`/proc/${pid}/task/${pid}/stat`);
+}
+
+function cpuMsIn(path: string): number {
+  const fields = readFileSync(path, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
+  return (Number(fields[11]) + Number(fields[12])) * MS_OF_A_TICK;
 }
 
 /** By how much the peak memory of a process during `work` exceeds its memory before, in bytes. */

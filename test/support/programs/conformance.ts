@@ -28,7 +28,7 @@ interface Ended {
 export function startConformance(...args: readonly string[]) {
   const [node, program] = envctlCommand();
   const { PATH = '', NODE_COMPILE_CACHE = '' } = process.env;
-  const env = { PATH, NODE_COMPILE_CACHE, XDG_CONFIG_HOME: '/dev/null/none', HOME: '/nonexistent' };
+  const env = { PATH, NODE_COMPILE_CACHE, XDG_CONFIG_HOME: '/dev/null/none', HOME: '/dev/null/none' };
   return spawn(node, [program, 'conformance', ...args], { stdio: ['ignore', 'pipe', 'pipe'], env });
 }
 

@@ -35,7 +35,7 @@ export interface RunningEnvctl {
 
 function environment(url: string, env: Readonly<Record<string, string>> = {}): Record<string, string> {
   // No file of contexts is below /dev/null.
-  const none = { XDG_CONFIG_HOME: '/dev/null/none', HOME: '/nonexistent', TMPDIR: tmpdir() };
+  const none = { XDG_CONFIG_HOME: '/dev/null/none', HOME: '/dev/null/none', TMPDIR: tmpdir() };
   return { PATH, NODE_COMPILE_CACHE, ...none, ...(url !== '' && { ENVCTL_URL: url }), ...env };
 }
 

@@ -77,7 +77,7 @@ test('a command that writes without end fills no disk, and what it leaves behind
   expect(size('leaves')).toBeLessThanOrEqual(256 * 1024);
 });
 
-test('of runs that have failed only the last ones are kept', { timeout: 60_000 }, async () => {
+test('of runs that have failed only the last ones are kept', async () => {
   const directory = scratch();
   const hook = await CommandHook.open({
     directory,

@@ -11,7 +11,9 @@ const NOTHING = { address: null, sandboxID: null, templateID: null };
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
 
-/** A collector whose answers are `statuses`, the last one again and again; 0: none. */
+const NEVER = -1;
+
+/** A collector whose answers are `statuses`, the last one again and again; 0: the connection fails. */
 function setUp(url: URL | null = null) {
   const queue = new LogQueue(UNNAMED_LIMIT_BYTES);
   const seen = { bodies: [] as unknown[][], urls: [] as string[], refreshed: 0, failures: [] as unknown[] };
@@ -23,6 +25,7 @@ function setUp(url: URL | null = null) {
     async post(to, body) {
       seen.urls.push(to.href);
       const status = (state.statuses.length > 1 ? state.statuses.shift() : state.statuses[0]) ?? 0;
+      if (status === NEVER) return new Promise<never>(() => {});
       if (status === 0) throw new Error('no answer');
       if (status < 300) seen.bodies.push(JSON.parse(body) as unknown[]);
       return status;
@@ -176,4 +179,19 @@ test('a close sends what waits, batch after batch', async () => {
   await collector.close();
   expect(queue.isEmpty).toBe(true);
   expect(seen.bodies.flat()).toHaveLength(50_000);
+});
+
+test('a close waits half a second for a collector that does not answer', async () => {
+  const { collector, state, log } = setUp();
+  state.statuses = [NEVER];
+  collector.name(BOX);
+  log(1);
+  let isClosed = false;
+  void collector.close().then(() => {
+    isClosed = true;
+  });
+  await vi.advanceTimersByTimeAsync(499);
+  expect(isClosed).toBe(false);
+  await vi.advanceTimersByTimeAsync(1);
+  expect(isClosed).toBe(true);
 });

@@ -8,6 +8,6 @@ const FIXTURE = fileURLToPath(new URL('../../../../support/workers/pid-reuse.ts'
 test('a reused pid refers to the new process, and signals for the old one do not reach it', () => {
   needs('mounts', 'cgroup v2');
   const unshare = ['--pid', '--fork', '--mount-proc', '--kill-child', process.execPath, FIXTURE];
-  const seen = JSON.parse(execFileSync('unshare', unshare, { encoding: 'utf8', timeout: 30_000 }));
+  const seen = JSON.parse(execFileSync('unshare', unshare, { encoding: 'utf8', timeout: 280_000 }));
   expect(seen).toEqual({ found: true, endedBy: 'SIGINT' });
 });

@@ -228,7 +228,7 @@ describe('a FUSE mount', { ...whenMounted, concurrent: true }, () => {
 });
 
 describe('an unresponsive FUSE mount', whenMounted, () => {
-  test('ends a watch with the error that polling meets', { timeout: 30_000 }, async () => {
+  test('ends a watch with the error that polling meets', async () => {
     await using f = await new BindFixture().bind();
     const watch = await f.watch(ALLOWED);
     const failed = expect(watch.next()).rejects.toMatchObject({

@@ -32,7 +32,7 @@ async function follow(f: WatchFixture, watch: Watch, file: string, ...args: stri
     // With entries, which are looked up and may be gone.
     for (const { path } of events) lstatSync(path, { throwIfNoEntry: false });
     replay.apply(events);
-    await new Promise((resolve) => setImmediate(resolve));
+    await new Promise((resolve) => setTimeout(resolve, 1));
   }
   expect(await ended).toEqual([0, null]);
   const paths = pathsOf(f.dir);

@@ -93,3 +93,12 @@ test('a batch that every reader has taken is not kept', () => {
   }
   expect(log.take({ next: 2, position: 20 }, 100)).toBe(later);
 });
+
+test('a batch that was taken is not kept in a log that is cleared', () => {
+  const log = new UnreadOutput();
+  log.append(output('a'), 10);
+  const start = { next: 0, position: 0 };
+  expect(log.take(start, 100).events).toHaveLength(1);
+  log.clear();
+  expect(log.take(start, 100).events).toEqual([]);
+});
