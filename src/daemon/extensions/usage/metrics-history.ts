@@ -1,3 +1,5 @@
+import { Repeated } from '../../../base/repeated.ts';
+
 export const INTERVAL_S = 10;
 /** An hour. */
 const MOST_POINTS = 360;
@@ -35,7 +37,7 @@ export class MetricsHistory {
   constructor(read: () => Promise<Point>, isFrozen: () => boolean) {
     this.#read = read;
     this.#isFrozen = isFrozen;
-    this.#schedule();
+    new Repeated(INTERVAL_S * 1000, () => this.#look());
   }
 
   get points(): Point[] {
@@ -45,15 +47,11 @@ export class MetricsHistory {
     });
   }
 
-  #schedule(): void {
-    setTimeout(() => void this.#look(), INTERVAL_S * 1000).unref();
-  }
-
-  async #look(): Promise<void> {
+  async #look(): Promise<number> {
     // Without a free descriptor, a point is missing.
     const point = this.#isFrozen() ? null : await this.#read().catch(() => null);
     if (point) this.#add(FIELDS.map((name) => point[name]));
-    this.#schedule();
+    return INTERVAL_S * 1000;
   }
 
   #add(values: readonly number[]): void {
