@@ -15,8 +15,8 @@ import { storeSmallFile } from './small-file.ts';
 import { StagedFile } from './staged-file.ts';
 
 /** A file with at most this many bytes and pieces is kept in memory until its commit. */
-const SMALL_BYTES = 64 * 1024;
-const SMALL_PIECES = 16;
+const SMALL_BYTES = 1024 * 1024;
+const SMALL_PIECES = 64;
 
 interface OpenedFile {
   readonly place: PathHandle;
@@ -68,7 +68,11 @@ export class ReceivedFile implements AsyncDisposable {
     const pieces = isPlain ? this.#pieces : null;
     if (pieces) {
       const content = pieces.length === 1 && pieces[0] ? pieces[0] : Buffer.concat(pieces);
-      if (await this.#change(() => storeSmallFile(this.path, content, this.#context))) return true;
+      if (await this.#change(() => storeSmallFile(this.path, content, this.#context))) {
+        this.#forgetPieces();
+        for (const buffer of new Set([...pieces, content])) freeBuffer(buffer);
+        return true;
+      }
     }
     await this.stage();
     return this.#change(async () => this.#commitOpened(await this.#open()));
@@ -118,6 +122,7 @@ export class ReceivedFile implements AsyncDisposable {
     const pieces = this.#pieces ?? [];
     if (pieces.length > 0) await this.#append(this.#opened, pieces);
     this.#forgetPieces();
+    for (const piece of pieces) freeBuffer(piece);
     return this.#opened;
   }
 
