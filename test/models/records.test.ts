@@ -12,17 +12,10 @@ let kernel = new Kernel();
 
 vi.mock(import('../../src/daemon/linux/memory/message-queue.ts'), async (importOriginal) => {
   const original = await importOriginal();
-  class MessageQueue {
-    readonly #ends = kernel.queue();
-    readonly reading = this.#ends.read;
-    send(message: Parameters<Kernel['send']>[1]): void {
-      kernel.send(this.#ends.write, message);
-    }
-    [Symbol.dispose](): void {}
-  }
   return {
     ...original,
-    MessageQueue: MessageQueue as unknown as typeof original.MessageQueue,
+    openQueue: () => kernel.queue(),
+    appendMessage: (writing, message) => kernel.send(writing, message),
     firstMessage: (reading) => kernel.first(reading),
     dropFirstMessage: (reading) => kernel.drop(reading),
     closeAll: (descriptors) => {

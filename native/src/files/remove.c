@@ -28,7 +28,6 @@ typedef struct {
 
 static bool remove_at(removal* r, int directory, const char* name, int depth);
 
-// Removes the entries of a directory and closes it.
 static bool empty(removal* r, int directory, int depth) {
   DIR* stream = fdopendir(directory);
   if (!stream) {

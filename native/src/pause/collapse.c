@@ -23,7 +23,6 @@
 // Collapsing a window with fewer present pages would add more memory than it saves at a resume.
 enum { FEWEST_PRESENT = 64 };
 
-// The whole windows of one mapping.
 struct region {
   uint64_t start, end;
 };

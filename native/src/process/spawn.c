@@ -303,7 +303,8 @@ static start* start_new(napi_env env, napi_value on_event) {
   if (!s) return NULL;
   s->env = env;
   s->reports = s->pidfd = -1;
-  for (int i = 0; i < MOST_DESCRIPTORS; i++) s->theirs[i] = s->ours[i % 3] = -1;
+  for (int i = 0; i < MOST_DESCRIPTORS; i++) s->theirs[i] = -1;
+  for (int i = 0; i < 3; i++) s->ours[i] = -1;
   if (napi_create_reference(env, on_event, 1, &s->on_event) == napi_ok) return s;
   envd_throw_last_napi_error(env);
   start_free(s);
@@ -342,7 +343,10 @@ EXPORTED(spawn) {
   if (!s) return NULL;
   s->plan = calloc(1, plan_size);
   s->cgroup = strdup(text);
-  if (!s->plan || !s->cgroup) return start_free(s), envd_throw_errno(env, ENOMEM, "spawn", NULL);
+  if (!s->plan || !s->cgroup) {
+    start_free(s);
+    return envd_throw_errno(env, ENOMEM, "spawn", NULL);
+  }
   s->given = s->plan->given = n;
   s->plan_size = plan_size;
   s->plan->group_count = (uint32_t)(groups / sizeof(uint32_t));

@@ -128,7 +128,6 @@ static void start(const plan_head* plan, const int* descriptors) {
   report(descriptors[REPORTS], pid > 0 ? (int)pid : errno, pid > 0 ? "forked" : failed ? failed : "clone3");
 }
 
-// Starts a process whose plan is in a file.
 static void start_by_file(const int* descriptors) {
   struct stat status;
   void* plan = fstat(descriptors[PLAN], &status) < 0

@@ -80,7 +80,6 @@ static void complete(napi_env env, napi_status status, void* data) {
   if (work) napi_delete_async_work(env, work);
 }
 
-// Starts a job and the jobs that follow it.
 static bool start(napi_env env, const char* name, job* first) {
   napi_value label;
   if (napi_create_string_utf8(env, name, NAPI_AUTO_LENGTH, &label) != napi_ok ||

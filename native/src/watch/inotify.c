@@ -180,7 +180,6 @@ static napi_value close_inotify(napi_env env, napi_callback_info info) {
   return NULL;
 }
 
-// Creates the object that owns the instance.
 static napi_value wrap(napi_env env, instance* i) {
   static const export methods[] = {{"add", add}, {"remove", remove_watch}, {"take", take}, {"close", close_inotify}};
   napi_value object;

@@ -4,25 +4,6 @@ import { type FindOptions, type Lanes, MAX_MOUNTS, NoAnswer } from '../lanes/lan
 import { type BytePath, bytePath, pathBuffer } from '../paths/byte-path.ts';
 import { type DirectoryRecords, native } from '../system/native.ts';
 
-/** One directory entry and its attributes, as the kernel reports them. The name may not be valid UTF-8. */
-export interface RawEntry {
-  /** The entry takes this many bytes of memory. */
-  readonly bytes: number;
-  readonly name: Buffer;
-  /** This is `st_mode` of inode(7). It is 0, like all other numbers, when lstat(2) of the entry failed. */
-  readonly mode: number;
-  /** For a symbolic link this is the target's mode, or 0 if there is no target. For other entries it equals `mode`. */
-  readonly targetMode: number;
-  readonly uid: number;
-  readonly gid: number;
-  /** The size is in bytes. */
-  readonly size: bigint;
-  readonly modifiedNs: bigint;
-  /** For a symbolic link this is the path that it finally resolves to, or null if it cannot be resolved. */
-  readonly resolved: Buffer | null;
-  readonly attributes: readonly Attribute[];
-}
-
 /** An extended attribute, xattr(7). */
 export interface Attribute {
   readonly name: string;
@@ -46,7 +27,7 @@ const NO_ATTRIBUTES: readonly Attribute[] = [];
 export async function readRawEntry(path: Buffer, prefix: string, lanes: Lanes): Promise<RawEntry> {
   const options = { base: laneOf(bytePath(path)), isBatched: true };
   const { value } = await lanes.find(() => native.readEntry(path, prefix), options);
-  return new EntryRecord(value, 0);
+  return new RawEntry(value, 0);
 }
 
 /** The entries of a directory. */
@@ -135,11 +116,14 @@ async function list(
 }
 
 function* decodeAll(records: Buffer): Generator<RawEntry> {
-  for (let at = 0; at < records.length; at += records.readUInt32LE(at)) yield new EntryRecord(records, at);
+  for (let at = 0; at < records.length; at += records.readUInt32LE(at)) yield new RawEntry(records, at);
 }
 
-/** Decodes a record of the addon only as far as it is asked for, because most callers need parts of it. */
-class EntryRecord implements RawEntry {
+/**
+ * One directory entry and its attributes, as the kernel reports them. The name may not be valid UTF-8. A record of the addon is
+ * decoded only as far as it is asked for, because most callers need parts of it.
+ */
+export class RawEntry {
   readonly #records: Buffer;
   readonly #at: number;
 
@@ -148,6 +132,7 @@ class EntryRecord implements RawEntry {
     this.#at = at;
   }
 
+  /** The entry takes this many bytes of memory. */
   get bytes(): number {
     return this.#uint32(0);
   }
@@ -156,10 +141,12 @@ class EntryRecord implements RawEntry {
     return this.#records.subarray(this.#at + HEAD, this.#nameEnd);
   }
 
+  /** `st_mode` of inode(7). It is 0, like all other numbers, when lstat(2) of the entry failed. */
   get mode(): number {
     return this.#uint32(4);
   }
 
+  /** For a symbolic link this is the target's mode, or 0 if there is no target. For other entries it equals `mode`. */
   get targetMode(): number {
     return this.#uint32(8);
   }
@@ -180,6 +167,7 @@ class EntryRecord implements RawEntry {
     return this.#records.readBigInt64LE(this.#at + 32);
   }
 
+  /** For a symbolic link this is the path that it finally resolves to, or null if it cannot be resolved. */
   get resolved(): Buffer | null {
     const [start, end] = [this.#nameEnd, this.#resolvedEnd];
     return end > start ? this.#records.subarray(start, end) : null;

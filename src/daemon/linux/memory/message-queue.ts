@@ -11,29 +11,16 @@ export interface Message {
 }
 
 /**
- * A queue of messages in the kernel, made of two connected sockets. It lives as long as any process has its reading end, and
- * so do the descriptors in it. Source: unix(7).
+ * Opens a queue of messages in the kernel, made of two connected sockets. It lives as long as any process has its reading end, and
+ * so do the descriptors in it. Throws socketpair(2)'s errors. Source: unix(7).
  */
-export class MessageQueue implements Disposable {
-  readonly reading: number;
-  readonly #writing: number;
+export function openQueue(): { readonly read: number; readonly write: number } {
+  return native.messageQueue();
+}
 
-  /** Throws socketpair(2)'s errors. */
-  constructor() {
-    const { read, write } = native.messageQueue();
-    this.reading = read;
-    this.#writing = write;
-  }
-
-  /** Appends a message with duplicates of its descriptors. Throws sendmsg(2)'s errors, EAGAIN when the queue is full. */
-  send({ bytes, descriptors }: Message): void {
-    native.sendMessage(this.#writing, bytes, Buffer.from(Int32Array.from(descriptors).buffer));
-  }
-
-  [Symbol.dispose](): void {
-    closeSync(this.reading);
-    closeSync(this.#writing);
-  }
+/** Appends a message with duplicates of its descriptors. Throws sendmsg(2)'s errors, EAGAIN when the queue is full. */
+export function appendMessage(writing: number, { bytes, descriptors }: Message): void {
+  native.sendMessage(writing, bytes, Buffer.from(Int32Array.from(descriptors).buffer));
 }
 
 /**

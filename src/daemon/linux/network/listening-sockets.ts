@@ -26,36 +26,26 @@ const ADDRESS_WORD = 2;
 const UID_WORD = 16;
 const INODE_WORD = 17;
 
-class Dump {
-  readonly sockets = new Map<number, number>();
-  readonly #own: number;
-
-  constructor(address: string) {
-    this.#own = address.split('.').reduceRight((sum, byte) => sum * 256 + Number(byte), 0);
-  }
-
-  /** Adds the socket whose struct inet_diag_msg begins at the word `from`. */
-  append(answer: Int32Array, from: number): void {
-    const word = (at: number) => (answer[from + at] ?? 0) >>> 0;
-    const isIPv4 = (word(0) & 0xff) === AF_INET;
-    const address = (at: number) => word(ADDRESS_WORD + at);
-    const place = isIPv4 ? place4(address(0), this.#own) : place6(address, this.#own);
-    if (place === null) return;
-    const port = ((word(1) & 0xff) << 8) | ((word(1) >> 8) & 0xff);
-    const socket = (word(UID_WORD) * PLACES.length + PLACES.indexOf(place)) * PORTS + port;
-    const inode = word(INODE_WORD);
-    this.sockets.set(socket, Math.min(this.sockets.get(socket) ?? inode, inode));
-  }
-}
-
 /**
  * Reads which TCP sockets of this network namespace listen on 127.0.0.1, ::1, all addresses, or `address`, which is one of
  * IPv4. It reads all of them, however many there are, in several turns of the event loop. Throws sock_diag(7)'s errors.
  */
 export async function readListeningSockets(address: string): Promise<ListeningSockets> {
-  const dump = new Dump(address);
-  await readSockets({ states: [TCP_LISTEN] }, (answer, from) => dump.append(answer, from));
-  return dump.sockets;
+  const own = address.split('.').reduceRight((sum, byte) => sum * 256 + Number(byte), 0);
+  const sockets = new Map<number, number>();
+  // A struct inet_diag_msg begins at the word `from`.
+  await readSockets({ states: [TCP_LISTEN] }, (answer, from) => {
+    const word = (at: number) => (answer[from + at] ?? 0) >>> 0;
+    const isIPv4 = (word(0) & 0xff) === AF_INET;
+    const addressWord = (at: number) => word(ADDRESS_WORD + at);
+    const place = isIPv4 ? place4(addressWord(0), own) : place6(addressWord, own);
+    if (place === null) return;
+    const port = ((word(1) & 0xff) << 8) | ((word(1) >> 8) & 0xff);
+    const socket = (word(UID_WORD) * PLACES.length + PLACES.indexOf(place)) * PORTS + port;
+    const inode = word(INODE_WORD);
+    sockets.set(socket, Math.min(sockets.get(socket) ?? inode, inode));
+  });
+  return sockets;
 }
 
 export function eachListeningSocket(

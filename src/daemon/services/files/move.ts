@@ -6,6 +6,7 @@ import { PathHandle } from '../../linux/files/place.ts';
 import { removeTree } from '../../linux/files/remove-tree.ts';
 import type { Lanes } from '../../linux/lanes/lanes.ts';
 import { bytePath, joinBytes } from '../../linux/paths/byte-path.ts';
+import { isAtOrBelow } from '../../linux/paths/mounts.ts';
 import { explain, explaining } from '../../linux/system/errno.ts';
 import { native } from '../../linux/system/native.ts';
 import type { User } from '../../linux/system/users.ts';
@@ -179,9 +180,7 @@ async function removeIfUnchanged(
 /** Tells whether the directory of `to` is in the tree at `from`. The copy would then recurse forever. */
 export async function isInside(to: PathHandle, from: PathHandle): Promise<boolean> {
   const above = await from.directoryPath();
-  const source = joinBytes(above, from.name);
-  const directory = await to.directoryPath();
-  return directory === source || directory.startsWith(`${source}/`);
+  return isAtOrBelow(joinBytes(above, from.name), await to.directoryPath());
 }
 
 function notFound(path: string): EnvdError {

@@ -8,7 +8,7 @@ import { debug } from '../../../base/program/debug.ts';
 import { PathHandle } from '../../linux/files/place.ts';
 import type { Lanes } from '../../linux/lanes/lanes.ts';
 import { bytePath } from '../../linux/paths/byte-path.ts';
-import { type Mount, mountIdOf, readMounts } from '../../linux/paths/mounts.ts';
+import { isAtOrBelow, type Mount, mountIdOf, readMounts } from '../../linux/paths/mounts.ts';
 import { explaining } from '../../linux/system/errno.ts';
 import { runTool } from '../../linux/system/tool.ts';
 import type { VolumeMount } from './init-request.ts';
@@ -108,7 +108,7 @@ export class Volumes {
     const sorted = [...volumes].sort((a, b) => (a.path < b.path ? -1 : 1));
     const ensured: Promise<void>[] = [];
     for (const [index, volume] of sorted.entries()) {
-      const parent = sorted.slice(0, index).findLastIndex(({ path }) => isWithin(volume.path, path));
+      const parent = sorted.slice(0, index).findLastIndex(({ path }) => isAtOrBelow(path, volume.path));
       const ensure = async () => {
         await ensured[index - MAX_CONCURRENT]?.catch(() => {});
         await ensured[parent];
@@ -180,10 +180,6 @@ export class Volumes {
   #run(action: string, tool: string, args: readonly string[]): Promise<void> {
     return doing(action, () => runTool(tool, args, this.#tools.limitMs));
   }
-}
-
-function isWithin(path: string, directory: string): boolean {
-  return path === directory || path.startsWith(`${directory}/`);
 }
 
 async function doing(action: string, work: () => Promise<void>): Promise<void> {

@@ -1,10 +1,11 @@
 import { isSystemError } from '../../../base/errors.ts';
 import {
+  appendMessage,
   closeAll,
   dropFirstMessage,
   firstMessage,
   type Message,
-  MessageQueue,
+  openQueue,
 } from '../../linux/memory/message-queue.ts';
 import type { StoredDescriptor } from '../../linux/system/systemd.ts';
 
@@ -13,7 +14,7 @@ export type Removal = () => void;
 /** A queue whose messages can be removed one by one. */
 export class RecordQueue implements StoredDescriptor {
   readonly name: string;
-  readonly #messages = new MessageQueue();
+  readonly #ends = openQueue();
   /** The removals of the messages, in their order. */
   readonly #removals: Removal[] = [];
 
@@ -26,12 +27,12 @@ export class RecordQueue implements StoredDescriptor {
   }
 
   get descriptor(): number {
-    return this.#messages.reading;
+    return this.#ends.read;
   }
 
   /** Appends a message. Throws sendmsg(2)'s errors. */
   send(message: Message): Removal {
-    this.#messages.send(message);
+    appendMessage(this.#ends.write, message);
     const removal = () => this.#remove(removal);
     this.#removals.push(removal);
     return removal;
@@ -58,7 +59,7 @@ export class RecordQueue implements StoredDescriptor {
     const first = firstMessage(this.descriptor);
     if (!first) return true;
     try {
-      this.#messages.send(first);
+      appendMessage(this.#ends.write, first);
       return true;
     } catch (error) {
       if (!isSystemError(error)) throw error;

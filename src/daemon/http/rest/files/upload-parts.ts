@@ -68,13 +68,13 @@ async function* formFiles(
   path: string,
   room: Semaphore,
 ): AsyncGenerator<UploadPart> {
-  const response = new ResponseSize(request);
+  const countResponse = responseCounter(request);
   const names = new Set<string>();
   for await (const part of partsOf(stream, request.headers['content-type'] ?? '')) {
     names.add((part.name ?? '').slice(0, LONGEST_SHOWN));
     const destination = destinationOf(part, path);
     if (destination === null) continue;
-    response.add(destination);
+    countResponse(destination);
     yield { path: destination, length: null, content: new ContentBatches(part.content, room) };
   }
   if (!names.has(FILE)) throw new EnvdError('invalid_argument', withoutFile([...names]));
@@ -120,22 +120,17 @@ export function metadataOf(request: IncomingMessage): MetadataValues {
   return Object.fromEntries(metadata);
 }
 
-/** Estimates the size of the response to an upload, which is built in memory. */
-class ResponseSize {
-  readonly #each: number;
-  #total = 0;
-
-  constructor(request: FastifyRequest) {
-    this.#each = JSON.stringify(metadataOf(request.raw)).length + 64;
-  }
-
-  /** Throws an error with status 413 when the response would be too large. */
-  add(path: string): void {
-    this.#total += this.#each + JSON.stringify(path).length * 2;
-    if (this.#total <= MAX_RESPONSE) return;
-    throw new HttpError(
-      413,
-      `response to this upload would exceed ${MAX_RESPONSE} bytes: send fewer files per request`,
-    );
-  }
+/**
+ * Returns a function that counts the response to an upload, which is built in memory, file by file. The function throws an error with
+ * status 413 when the response would be too large.
+ */
+function responseCounter(request: FastifyRequest): (path: string) => void {
+  const each = JSON.stringify(metadataOf(request.raw)).length + 64;
+  let total = 0;
+  return (path) => {
+    total += each + JSON.stringify(path).length * 2;
+    if (total <= MAX_RESPONSE) return;
+    const text = `response to this upload would exceed ${MAX_RESPONSE} bytes: send fewer files per request`;
+    throw new HttpError(413, text);
+  };
 }

@@ -4,10 +4,8 @@ import type { BytePath } from '../../../linux/paths/byte-path.ts';
 /** PATH_MAX of limits.h: no system call takes a longer path. */
 export const LONGEST_PATH = 4096;
 
-/** Applies the events of all kernel watches of a tree. */
-export interface EventReceiver {
-  apply(directory: Directory, event: InotifyEvent): void;
-}
+/** Applies an event of the kernel watch of a directory. */
+export type Apply = (directory: Directory, event: InotifyEvent) => void;
 
 /** The names in a directory, which are kept until all older events have been handled. */
 export interface Scan {
@@ -53,20 +51,20 @@ export class Directory {
   /** Whether it was removed from the tree, with everything below it. */
   gone = false;
 
-  readonly #receiver: EventReceiver;
+  readonly #apply: Apply;
 
-  constructor(parent: Directory | null, name: BytePath, receiver: EventReceiver) {
+  constructor(parent: Directory | null, name: BytePath, apply: Apply) {
     this.parent = parent;
     this.name = name;
-    this.#receiver = receiver;
+    this.#apply = apply;
   }
 
   onEvent(event: InotifyEvent): void {
-    this.#receiver.apply(this, event);
+    this.#apply(this, event);
   }
 
   addChild(name: BytePath): Directory {
-    const child = new Directory(this, name, this.#receiver);
+    const child = new Directory(this, name, this.#apply);
     this.children.set(name, child);
     return child;
   }

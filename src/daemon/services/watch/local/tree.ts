@@ -4,7 +4,7 @@ import { monotonicMs } from '../../../../base/monotonic.ts';
 import type { InotifyEvent } from '../../../linux/inotify/inotify.ts';
 import { type BytePath, displayPath } from '../../../linux/paths/byte-path.ts';
 import type { Mount } from '../../../linux/paths/mounts.ts';
-import { Directory, type EventReceiver, LONGEST_PATH, type Rename } from './directory.ts';
+import { type Apply, Directory, LONGEST_PATH, type Rename } from './directory.ts';
 import { rootChange, type WatchEventType, type WatchSink } from './event.ts';
 import type { KernelWatches } from './kernel-watches.ts';
 import { type Ground, isInPlace, type PlacedTree } from './places.ts';
@@ -43,7 +43,7 @@ export class Tree implements PlacedTree, Disposable {
   readonly awaited = new Set<Directory>();
   isOver = false;
   readonly #sink: WatchSink;
-  readonly #receiver: EventReceiver;
+  readonly #apply: Apply;
   readonly #live = Promise.withResolvers<void>();
   /** Whether all directories are watched. Changes are reported from then on. */
   #isLive = false;
@@ -63,7 +63,7 @@ export class Tree implements PlacedTree, Disposable {
     { kernel, ground, recursive, enters, sink }: TreeOptions,
     apply: (tree: Tree, directory: Directory, event: InotifyEvent) => void,
   ) {
-    this.#receiver = { apply: (directory, event) => apply(this, directory, event) };
+    this.#apply = (directory, event) => apply(this, directory, event);
     this.kernel = kernel;
     this.ground = ground;
     this.recursive = recursive;
@@ -178,7 +178,7 @@ export class Tree implements PlacedTree, Disposable {
   }
 
   #newRoot(): Directory {
-    const root = new Directory(null, '', this.#receiver);
+    const root = new Directory(null, '', this.#apply);
     this.#patientUntil = monotonicMs() + PATIENCE_MS;
     this.enqueue(root, true);
     return root;
