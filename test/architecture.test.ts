@@ -315,16 +315,16 @@ describe('undocumented API', () => {
 describe('budget', () => {
   /** The most lines of each part. A change that needs more raises the number in the same commit, whose message says why. */
   const LINES: Readonly<Record<string, number>> = {
-    'the core, src/daemon without extensions': 25_616,
+    'the core, src/daemon without extensions': 25_626,
     'src/daemon/extensions': 5908,
     'src/daemon/services/collector': 363,
-    'src/daemon/services/files': 2601,
+    'src/daemon/services/files': 2603,
     'src/daemon/services/guest': 423,
     'src/daemon/services/handover': 645,
     'src/daemon/services/init': 1559,
     'src/daemon/services/pause': 990,
     'src/daemon/services/ports': 457,
-    'src/daemon/services/process': 3008,
+    'src/daemon/services/process': 3011,
     'src/daemon/services/records': 313,
     'src/daemon/services/watch': 2956,
     'native/src': 4393,
