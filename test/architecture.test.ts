@@ -315,19 +315,19 @@ describe('undocumented API', () => {
 describe('budget', () => {
   /** The most lines of each part. A change that needs more raises the number in the same commit, whose message says why. */
   const LINES: Readonly<Record<string, number>> = {
-    'the core, src/daemon without extensions': 25_942,
-    'src/daemon/extensions': 6008,
-    'src/daemon/services/collector': 364,
-    'src/daemon/services/files': 2607,
-    'src/daemon/services/guest': 424,
-    'src/daemon/services/handover': 647,
-    'src/daemon/services/init': 1571,
-    'src/daemon/services/pause': 993,
-    'src/daemon/services/ports': 458,
-    'src/daemon/services/process': 3109,
-    'src/daemon/services/records': 315,
-    'src/daemon/services/watch': 2963,
-    'native/src': 4398,
+    'the core, src/daemon without extensions': 25_640,
+    'src/daemon/extensions': 6006,
+    'src/daemon/services/collector': 363,
+    'src/daemon/services/files': 2608,
+    'src/daemon/services/guest': 423,
+    'src/daemon/services/handover': 645,
+    'src/daemon/services/init': 1559,
+    'src/daemon/services/pause': 990,
+    'src/daemon/services/ports': 457,
+    'src/daemon/services/process': 3011,
+    'src/daemon/services/records': 313,
+    'src/daemon/services/watch': 2956,
+    'native/src': 4397,
   };
   /** The files at the top of each program. */
   const TOPS: Readonly<Record<string, readonly string[]>> = {

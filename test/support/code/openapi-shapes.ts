@@ -5,8 +5,7 @@ import { STOP_REQUEST } from '../../../src/daemon/extensions/stop/stop-request.t
 import { TERMINAL_QUERY } from '../../../src/daemon/extensions/terminal/terminal-messages.ts';
 import { METRICS_QUERY, METRICS_STREAM_QUERY } from '../../../src/daemon/extensions/usage/metrics-queries.ts';
 import { COMPOSE_REQUEST, downloadQuery, UPLOAD_QUERY } from '../../../src/daemon/http/rest/files/queries.ts';
-import { HEALTH_QUERY } from '../../../src/daemon/http/rest/guest.ts';
-import { FREEZE_QUERY } from '../../../src/daemon/http/rest/pause.ts';
+import { FREEZE_QUERY, HEALTH_QUERY } from '../../../src/daemon/http/rest/queries.ts';
 import { INIT_REQUEST } from '../../../src/daemon/services/init/init-request.ts';
 
 const DOWNLOAD_QUERY = downloadQuery(['tar', 'tar.gz', 'zip']);

@@ -1,13 +1,11 @@
 import type { FastifyInstance } from 'fastify';
 import { EnvdError } from '../../../base/errors.ts';
-import { object, presence } from '../../../base/shape.ts';
 import type { Guest } from '../../services/guest/guest.ts';
 import type { Health } from '../../services/guest/health.ts';
 import type { MetricsReader } from '../../services/guest/metrics.ts';
 import type { Forwards } from '../../services/ports/forwards.ts';
 import { hasAccess, UNAUTHORIZED } from '../admission/auth.ts';
-
-export const HEALTH_QUERY = object({ verbose: presence });
+import { HEALTH_QUERY } from './queries.ts';
 
 /** Registers `/health`. It needs no token, unless the query parameter `verbose` is present. */
 export function healthRoutes(app: FastifyInstance, health: Health, guest: Guest): void {

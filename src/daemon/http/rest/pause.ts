@@ -1,16 +1,9 @@
 import type { FastifyInstance } from 'fastify';
-import { choice, object, positive } from '../../../base/shape.ts';
 import type { Collapser } from '../../services/pause/collapse.ts';
 import type { FilesystemFreezer } from '../../services/pause/filesystem-freezer.ts';
-import { FREEZE_MODES, type Freezer } from '../../services/pause/freezer.ts';
+import type { Freezer } from '../../services/pause/freezer.ts';
 import { ignoreBody } from '../admission/requests.ts';
-
-/** An unknown mode is refused. Platforms infer from X-Envd-Version which modes there are. */
-export const FREEZE_QUERY = object({
-  mode: choice(FREEZE_MODES, 'legacy'),
-  maxCgroups: positive(512),
-  maxWaitMs: positive(0),
-});
+import { FREEZE_QUERY } from './queries.ts';
 
 /** A freeze visits at most this many cgroups, whatever `maxCgroups` says. */
 const LIMIT_OF_MAX_CGROUPS = 8192;

@@ -1,6 +1,7 @@
 import { limited, within } from '../../../base/abort.ts';
 import { monotonicMs } from '../../../base/monotonic.ts';
 import { debug } from '../../../base/program/debug.ts';
+import { type CollectorAddress, parseAddress } from './address.ts';
 import type { LogQueue } from './log-queue.ts';
 
 /** How long a line waits for others that are sent with it, in milliseconds. */
@@ -18,13 +19,6 @@ const NAMED_LIMIT_BYTES = 8 * 1024 * 1024;
 const PATIENCE_MS = 60_000;
 /** How long the last lines may delay the end of the daemon, in milliseconds. */
 const LAST_TRY_MS = 500;
-
-/** What the metadata service says about the collector and the sandbox. Members that were absent are null. */
-export interface CollectorAddress {
-  readonly address: string | null;
-  readonly sandboxID: string | null;
-  readonly templateID: string | null;
-}
 
 export interface LogCollectorOptions {
   readonly queue: LogQueue;
@@ -214,16 +208,4 @@ function idsOf({ sandboxID, templateID }: CollectorAddress): string {
   const ids = Object.entries({ instanceID: sandboxID, envID: templateID });
   const known = ids.filter((entry): entry is [string, string] => entry[1] !== null);
   return known.map(([name, id]) => `"${name}":${JSON.stringify(id.slice(0, LONGEST_ID))},`).join('');
-}
-
-/** The most characters of an address. */
-const LONGEST = 2048;
-/** Matches a name or an address, and perhaps a port. */
-const HOST = /^([a-z\d._-]+|\[[\da-f:.]+\])(:\d{1,5})?$/i;
-
-/** Parses an http or https URL, or `host:port`, which means http; returns null when the text is neither. */
-export function parseAddress(text: string): URL | null {
-  if (text.length > LONGEST) return null;
-  if (/^https?:\/\//i.test(text)) return URL.parse(text);
-  return HOST.test(text) ? URL.parse(`http://${text}/`) : null;
 }

@@ -7,12 +7,11 @@ import type { TerminalSize } from '../../../linux/processes/pty.ts';
 import { type Launch, NoDirectory, NotExecuted } from '../../../linux/processes/spawn.ts';
 import type { User } from '../../../linux/system/users.ts';
 import type { Guest } from '../../guest/guest.ts';
+import { buildEnvironment, IN_TERMINAL } from './environment.ts';
 import type { ProcessConfig } from './process-config.ts';
 
 const BASH = '/bin/bash';
 const SH = '/bin/sh';
-/** These variables tell programs in a terminal that it shows colors, and characters in UTF-8. */
-const IN_TERMINAL: Readonly<Record<string, string>> = { TERM: 'xterm-256color', LANG: 'C.UTF-8' };
 
 /** Describes what a client asks to start. */
 export interface StartRequest {
@@ -79,29 +78,6 @@ export async function planAgain(
   if (interpreter === null) throw error;
   const hint = interpreter.endsWith("\\r'") ? ', a line of Windows: end it without \\r' : '';
   throw new NotExecuted(error.kind, `${error.message}: ${interpreter}${hint}`, { cause: error });
-}
-
-/**
- * Builds the environment of a process from the daemon's PATH, the user's variables (HOME, USER, LOGNAME), the global
- * variables, and the request's variables. Later ones override earlier ones. PWD is always `cwd`, because an inherited
- * PWD is that of another process. No other variable of the daemon is passed on.
- */
-export function buildEnvironment(
-  daemonPath: string,
-  user: User,
-  platform: Readonly<Record<string, string>>,
-  requested: Readonly<Record<string, string>>,
-  cwd: string,
-): Record<string, string> {
-  return {
-    PATH: daemonPath,
-    HOME: user.home,
-    USER: user.name,
-    LOGNAME: user.name,
-    ...platform,
-    ...requested,
-    PWD: cwd,
-  };
 }
 
 function assertNoNulBytes(texts: readonly string[]): void {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { requireSimple } from '../../../../../src/daemon/http/protocol/codec.ts';
+import { requireSimple } from '../../../../../src/daemon/http/protocol/complexity.ts';
 import { StartRequestSchema } from '../../../../../src/gen/process/process_pb.js';
 
 const MEMBERS = 16 * 1024;

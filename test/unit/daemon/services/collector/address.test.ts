@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { parseAddress } from '../../../../../src/daemon/services/collector/log-collector.ts';
+import { parseAddress } from '../../../../../src/daemon/services/collector/address.ts';
 
 test.each([
   ['http://10.0.0.1:30006/logs?a=1', 'http://10.0.0.1:30006/logs?a=1'],

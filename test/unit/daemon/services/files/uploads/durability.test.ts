@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import type { Lane } from '../../../../../../src/daemon/linux/lanes/lane.ts';
 import { Lanes, type RunOptions } from '../../../../../../src/daemon/linux/lanes/lanes.ts';
-import { syncDirectories } from '../../../../../../src/daemon/services/files/uploads/upload.ts';
+import { syncDirectories } from '../../../../../../src/daemon/services/files/uploads/durability.ts';
 import { scratch } from '../../../../../support/machine/scratch.ts';
 
 /** Counts what takes long, here fsync(2), a turn of the event loop after it has returned. */

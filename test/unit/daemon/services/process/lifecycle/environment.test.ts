@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { buildEnvironment } from '../../../../../../src/daemon/services/process/lifecycle/start.ts';
+import { buildEnvironment } from '../../../../../../src/daemon/services/process/lifecycle/environment.ts';
 import { ADA } from '../../../../../support/machine/users.ts';
 
 test("without variables it is the daemon's PATH and those of the user", () => {
