@@ -62,7 +62,7 @@ async function parse(argv: readonly string[], version: string): Promise<Parsed> 
   const groups = GROUPS;
   try {
     const parsed = parseCommandLine({ commands: await commandsNamed(argv), groups, version }, argv);
-    if ('command' in parsed) return parsed;
+    if ('command' in parsed || parsed.print === `${version}\n`) return parsed;
   } catch {
     // The error may have another text when all commands are known.
   }

@@ -66,8 +66,9 @@ export function allCommands(): Promise<CommandSpec[]> {
   return load(ENTRIES);
 }
 
-/** Loads the commands that words may name. Those of a group have its name as their first word. */
-export function commandsNamed(words: readonly string[]): Promise<CommandSpec[]> {
+/** Loads the commands that words before `--` may name. Those of a group have its name as their first word. */
+export function commandsNamed(argv: readonly string[]): Promise<CommandSpec[]> {
+  const words = argv.slice(0, argv.indexOf('--') >>> 0);
   return load(ENTRIES.filter(([names]) => names.some((name) => words.includes(name.split(' ')[0] ?? ''))));
 }
 

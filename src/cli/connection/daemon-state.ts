@@ -21,7 +21,7 @@ export interface DaemonState {
 }
 
 /** Asks a daemon for its state. A daemon that knows only the published interface answers without a body. Throws `Failure`. */
-export async function askState({ http }: Connection): Promise<DaemonState> {
+export async function askState({ http }: Pick<Connection, 'http'>): Promise<DaemonState> {
   const before = Date.now();
   const started = performance.now();
   const response = await http.send({ path: '/health', query: { verbose: '1' } });

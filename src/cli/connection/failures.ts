@@ -1,5 +1,18 @@
-import { Code, ConnectError } from '@connectrpc/connect';
+import type { Code, ConnectError } from '@connectrpc/connect';
 import { Failure, type FailureReason } from '../output/failure.ts';
+
+/** The codes of RPCs, https://connectrpc.com/docs/protocol. Their library is not loaded, because a command without RPCs does not need it. */
+const CODE = {
+  deadlineExceeded: 4,
+  notFound: 5,
+  permissionDenied: 7,
+  resourceExhausted: 8,
+  aborted: 10,
+  unimplemented: 12,
+  internal: 13,
+  unavailable: 14,
+  unauthenticated: 16,
+} as const satisfies Readonly<Record<string, Code>>;
 
 /** At most this many characters of a server's text are shown. */
 const MAX_TEXT = 500;
@@ -31,11 +44,11 @@ const NETWORK: Readonly<Record<string, string>> = {
 };
 
 const REASONS: Readonly<Partial<Record<Code, FailureReason>>> = {
-  [Code.Unauthenticated]: 'refused',
-  [Code.PermissionDenied]: 'refused',
-  [Code.NotFound]: 'not_found',
-  [Code.DeadlineExceeded]: 'timeout',
-  [Code.Unavailable]: 'unreachable',
+  [CODE.unauthenticated]: 'refused',
+  [CODE.permissionDenied]: 'refused',
+  [CODE.notFound]: 'not_found',
+  [CODE.deadlineExceeded]: 'timeout',
+  [CODE.unavailable]: 'unreachable',
 };
 
 /** Returns the kind of failure for an HTTP status. */
@@ -61,9 +74,13 @@ export function isUnknownSandbox(error: unknown): boolean {
   return error instanceof Failure && error.reason === 'not_found' && GONE.test(error.message);
 }
 
+function isRpcError(error: unknown): error is ConnectError {
+  return error instanceof Error && error.name === 'ConnectError' && 'rawMessage' in error;
+}
+
 /** Returns whether the daemon does not know the operation that was called. */
 export function isNotOffered({ cause }: Failure): boolean {
-  return cause instanceof ConnectError && cause.code === Code.Unimplemented;
+  return isRpcError(cause) && cause.code === CODE.unimplemented;
 }
 
 /** Returns the failure for a response with an error status. `text` is its body, and `name` the server. */
@@ -84,7 +101,7 @@ function failureOfRoute(status: number, told: string): Failure | null {
 }
 
 /** The client of RPCs reads these statuses as codes. */
-const STATUSES: Readonly<Partial<Record<Code, number>>> = { [Code.Internal]: 400, [Code.Unavailable]: 502 };
+const STATUSES: Readonly<Partial<Record<Code, number>>> = { [CODE.internal]: 400, [CODE.unavailable]: 502 };
 
 function adviceFor(status: number, told: string): string {
   if (status === 403) return `; ${KEY_ADVICE} if the operation is the platform's`;
@@ -110,13 +127,12 @@ export function failureOf(error: unknown, name: string): Failure {
     return new Failure('unreachable', `cannot reach ${name}: ${NETWORK[network] ?? network}`, {
       cause: error,
     });
-  if (!(error instanceof ConnectError))
-    return new Failure('failed', clipped(String(textOf(error))), { cause: error });
+  if (!isRpcError(error)) return new Failure('failed', clipped(String(textOf(error))), { cause: error });
   const reason = REASONS[error.code] ?? 'failed';
   const told = clipped(error.rawMessage);
   const routed = failureOfRoute(STATUSES[error.code] ?? 0, told);
   if (routed) return routed;
-  return new Failure(reason, told + adviceFor(error.code === Code.Unauthenticated ? 401 : 0, told), {
+  return new Failure(reason, told + adviceFor(error.code === CODE.unauthenticated ? 401 : 0, told), {
     cause: error,
   });
 }
@@ -139,9 +155,9 @@ export function networkCodeOf(error: unknown): string | null {
 export function isLostConnection(error: unknown): boolean {
   if (networkCodeOf(error) !== null) return true;
   if (error instanceof Failure) return error.reason === 'unreachable';
-  if (!(error instanceof ConnectError)) return false;
+  if (!isRpcError(error)) return false;
   // A daemon that stops, is upgraded, or drops a slow reader ends its streams with these codes.
-  const codes = [Code.Unavailable, Code.Aborted, Code.ResourceExhausted];
+  const codes: Code[] = [CODE.unavailable, CODE.aborted, CODE.resourceExhausted];
   return (
     codes.includes(error.code) ||
     /premature|incomplete|aborted|terminated|missing EndStream/i.test(error.rawMessage)

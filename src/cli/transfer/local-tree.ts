@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { constants, createReadStream } from 'node:fs';
+import { constants, createReadStream, renameSync, rmSync } from 'node:fs';
 import {
   chmod,
   link,
@@ -28,6 +28,7 @@ import {
   type TreeItem,
 } from './item.ts';
 import { itemOf, localFailure, missingAsNull } from './local-item.ts';
+import { readSmall, writeSmall } from './small-files.ts';
 import { sparseWriter } from './sparse-writer.ts';
 import { UnfinishedFiles } from './unfinished-files.ts';
 
@@ -82,6 +83,15 @@ export class LocalTree implements SourceTree, DestinationTree {
     return createReadStream(join(this.#root, ...names), { highWaterMark: 256 * 1024 });
   }
 
+  /** Returns the content of a small file. Throws `Failure` if it has become shorter. */
+  readSmall({ names, size }: TreeItem): Buffer {
+    try {
+      return readSmall(join(this.#root, ...names), size, names.join('/'));
+    } catch (error) {
+      throw localFailure(error);
+    }
+  }
+
   async digest({ names }: TreeItem): Promise<string> {
     const hash = createHash('sha256');
     await pipeline(createReadStream(join(this.#root, ...names)), hash);
@@ -122,6 +132,22 @@ export class LocalTree implements SourceTree, DestinationTree {
     } catch (error) {
       content.destroy();
       await rm(part, { force: true });
+      throw localFailure(error);
+    } finally {
+      this.#unfinished.delete(part);
+    }
+  }
+
+  /** Writes a small file as `write` does. */
+  async writeSmall(item: TreeItem, content: Buffer): Promise<void> {
+    const path = await this.pathFor(item.names);
+    const part = partBeside(path, `${process.pid}-${++this.#serial}`);
+    this.#unfinished.add(part);
+    try {
+      writeSmall(part, content, item);
+      renameSync(part, path);
+    } catch (error) {
+      rmSync(part, { force: true });
       throw localFailure(error);
     } finally {
       this.#unfinished.delete(part);

@@ -1,4 +1,5 @@
 import { Readable } from 'node:stream';
+import { buffer } from 'node:stream/consumers';
 import { pipeline } from 'node:stream/promises';
 import { type ExtractEvents, extract } from 'tar-stream';
 import { Failure } from '../output/failure.ts';
@@ -7,6 +8,7 @@ import { counting } from './counting.ts';
 import type { TreeItem } from './item.ts';
 import type { LocalTree } from './local-tree.ts';
 import type { RemoteTree } from './remote-tree.ts';
+import { SMALL_BYTES } from './small-files.ts';
 
 /** An archive may have so many members that are not written, of so many bytes in all: a daemon could send them without an end. */
 const MAX_OTHERS = 5_000_000;
@@ -78,7 +80,10 @@ class Members {
     const item = this.#expected.get(name);
     // A name of a file leads to one that came before.
     const first = type === 'link' ? this.#stored.get(withoutDot(linkname ?? '')) : undefined;
-    if (item && type === 'file' && size === item.size) {
+    if (item && type === 'file' && size === item.size && size <= SMALL_BYTES) {
+      await this.#destination.writeSmall(item, await buffer(entry));
+      this.#progress.advance(size, name);
+    } else if (item && type === 'file' && size === item.size) {
       const content = counting(Readable.from(entry, { objectMode: false }), size, name, this.#progress);
       await this.#destination.write(item.names, item, content);
     } else {

@@ -3,8 +3,10 @@ import { pipeline } from 'node:stream/promises';
 import { type Pack, pack } from 'tar-stream';
 import type { Progress } from '../output/progress.ts';
 import { counting } from './counting.ts';
-import type { SourceTree, TreeItem } from './item.ts';
+import type { TreeItem } from './item.ts';
+import type { LocalTree } from './local-tree.ts';
 import { type RemoteTree, STORING_MS } from './remote-tree.ts';
+import { SMALL_BYTES } from './small-files.ts';
 
 /**
  * Uploads files, directories and links in one archive, which keeps modes and times. The daemon must be able to unpack it,
@@ -12,7 +14,7 @@ import { type RemoteTree, STORING_MS } from './remote-tree.ts';
  * of an item below `tree`. Throws `Failure`.
  */
 export async function uploadArchive(
-  source: SourceTree,
+  source: LocalTree,
   items: readonly TreeItem[],
   tree: RemoteTree,
   progress: Progress,
@@ -35,7 +37,7 @@ export async function uploadArchive(
 
 async function packAll(
   archive: Pack,
-  source: SourceTree,
+  source: LocalTree,
   items: readonly TreeItem[],
   progress: Progress,
   nameOf: (item: TreeItem) => string,
@@ -51,13 +53,22 @@ async function packAll(
       archive.entry({ ...headers, type: 'link', size: 0, linkname: first });
       progress.advance(item.size, name);
     } else if (item.kind !== 'file') archive.entry(headers);
-    else if (item.size === 0) archive.entry(headers, '');
-    else {
+    else if (item.size <= SMALL_BYTES) {
+      await addSmall(archive, headers, source.readSmall(item));
+      progress.advance(item.size, name);
+    } else {
       const content = counting(await source.open(item), item.size, name, progress);
       await pipeline(content, archive.entry(headers));
     }
   }
   archive.finalize();
+}
+
+/** Resolves when the daemon has taken enough that more can be read. */
+function addSmall(archive: Pack, headers: Parameters<Pack['entry']>[0], content: Buffer): Promise<void> {
+  return new Promise((resolve, reject) => {
+    archive.entry(headers, content, (error) => (error ? reject(error) : resolve()));
+  });
 }
 
 const TYPES = { file: 'file', link: 'symlink', directory: 'directory' } as const;

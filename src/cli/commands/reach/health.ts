@@ -10,10 +10,10 @@ export const healthCommand = defineCommand<object>({
   options: [],
   json: '{"healthy","version","interface","since","frozen":{"workload","filesystem"}|null,"abilities"}',
   async run(call) {
-    const connection = await call.connection();
-    await connection.http.text({ path: '/health' });
+    const http = await call.http();
+    await http.text({ path: '/health' });
     // Without the right token, the daemon says no more than that it is healthy.
-    const state = await askState(connection).catch(() => null);
+    const state = await askState({ http }).catch(() => null);
     const {
       version = null,
       interface: level = null,
@@ -42,8 +42,7 @@ export const versionCommand = defineCommand<object>({
   options: [],
   json: '{"envctl","daemon":{"version","interface"}}',
   async run(call) {
-    const connection = await call.connection();
-    const { version, interface: level } = await askState(connection);
+    const { version, interface: level } = await askState({ http: await call.http() });
     const daemon = { version, interface: level };
     await call.output.result({ envctl: call.version, daemon }, async () => {
       await call.output.line(`envctl ${call.version}`);

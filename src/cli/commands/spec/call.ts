@@ -1,11 +1,11 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { ReadStream } from 'node:tty';
-import { Connection } from '../../connection/connection.ts';
+import type { Connection } from '../../connection/connection.ts';
 import { type ConnectionSettings, ContextFile } from '../../connection/contexts.ts';
-import { mergeSettings, targetOf } from '../../connection/endpoint.ts';
+import { headersOf, mergeSettings, targetOf } from '../../connection/endpoint.ts';
 import { gatewayClient, lookUp } from '../../connection/gateway-look-ups.ts';
-import type { HttpClient } from '../../connection/http.ts';
+import { HttpClient } from '../../connection/http.ts';
 import { Failure, usageError } from '../../output/failure.ts';
 import { Printer, type PrintStream } from '../../output/printer.ts';
 import type { CommandDescription } from './description.ts';
@@ -121,6 +121,12 @@ export class Call {
     return this.#connect(await this.settings());
   }
 
+  /** Returns the client of the daemon that the settings name, for a command that makes no RPC. Throws `Failure`. */
+  async http(): Promise<HttpClient> {
+    const target = targetOf(await lookUp(await this.settings()));
+    return this.#owned(new HttpClient(target.url, target.name, headersOf(target)));
+  }
+
   /**
    * Connects to the daemon of another context, or of a sandbox of the gateway that the settings name. A context goes first. Throws
    * `Failure`.
@@ -157,6 +163,8 @@ export class Call {
   async #connect(settings: ConnectionSettings): Promise<Connection> {
     // Settings that lead nowhere are told before the gateway is asked.
     targetOf(settings);
+    // Loading the libraries of RPCs takes longer than a command that needs none of them.
+    const { Connection } = await import('../../connection/connection.ts');
     return this.#owned(new Connection(targetOf(await lookUp(settings)), this.#options.whenPaused));
   }
 
