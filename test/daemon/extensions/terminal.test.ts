@@ -67,9 +67,9 @@ describe('a new terminal', () => {
     }
     const lines = () => noisy.log.filter(({ operation }) => operation === 'GET /terminal');
     await until('all have left', () => lines().length === 5);
-    expect(lines().map(({ level, err, code }) => ({ level, err, code }))).toEqual(
-      Array(5).fill({ level: 30, err: undefined, code: expect.toBeOneOf([undefined, 'aborted']) }),
-    );
+    // A client may be gone before the daemon has written all that it took.
+    const seen = lines().map(({ level, err, code = 'aborted' }) => ({ level, err, code }));
+    expect(seen).toEqual(Array(5).fill({ level: 30, err: undefined, code: 'aborted' }));
   });
 
   test.each([

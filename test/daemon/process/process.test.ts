@@ -335,7 +335,7 @@ describe('readers', () => {
     await Promise.all([keptAlive(1), keptAlive(4)]);
     // Those of each second come first, and a busy machine leaves out some; none come at another interval.
     const before = seen.indexOf(4);
-    expect(before).toBeGreaterThanOrEqual(1);
+    expect(before).toBeGreaterThanOrEqual(2);
     expect(before).toBeLessThanOrEqual(6);
   });
 });
