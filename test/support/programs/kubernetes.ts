@@ -41,12 +41,12 @@ export class TestKubernetes implements AsyncDisposable {
   readonly #hooks: Hooks;
 
   constructor(url: string, args: readonly string[]) {
-    const read = readKubernetesConfig(
-      [`--hook-secret=${HOOK_SECRET}`, '--daemon-image=registry.example/envd', ...args].concat(
-        `--kubeconfig=${kubeconfigOf(url, this.#directory)}`,
-      ),
-      {},
-    );
+    const flags = [
+      `--hook-secret=${HOOK_SECRET}`,
+      '--daemon-image=registry.example/envd',
+      `--kubeconfig=${kubeconfigOf(url, this.#directory)}`,
+    ];
+    const read = readKubernetesConfig([...flags, ...args], {});
     if (!('run' in read)) throw new Error(read.output);
     const logger = pino({}, { write: (line: string) => this.log.push(JSON.parse(line)) });
     this.#hooks = composeKubernetes(read.run, logger);
