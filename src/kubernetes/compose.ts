@@ -10,7 +10,7 @@ import { Templates } from './machines/templates.ts';
 import { renderKubernetesMetrics } from './metrics.ts';
 
 /** The program, whose server does not listen yet. */
-export interface Hooks {
+export interface HookProgram {
   readonly server: Server;
   /** Reads the cluster, and watches it. Resolves even if the API server is not reached, which is tried again. */
   start(): Promise<void>;
@@ -19,7 +19,7 @@ export interface Hooks {
 }
 
 /** Creates all services. Throws `invalid_argument` if the configuration of the cluster cannot be used. */
-export function composeKubernetes(config: KubernetesConfig, logger: Logger): Hooks {
+export function composeKubernetes(config: KubernetesConfig, logger: Logger): HookProgram {
   const cluster = new Cluster(config.kubeconfig, config.namespace);
   const templates = new Templates(cluster.templates, config.daemonImage, logger);
   const pools = new Pools(cluster, templates, config.poolStarts, logger);

@@ -30,7 +30,10 @@ test('the images of the example are of this version, and the programs of it are 
     expect(spec.securityContext.runAsNonRoot).toBe(true);
     for (const { image, securityContext } of spec.containers) {
       if (image.startsWith('registry.example/')) expect(image).toMatch(new RegExp(`:${version}$`));
-      expect(securityContext).toMatchObject({ readOnlyRootFilesystem: true, capabilities: { drop: ['ALL'] } });
+      expect(securityContext).toMatchObject({
+        readOnlyRootFilesystem: true,
+        capabilities: { drop: ['ALL'] },
+      });
     }
   }
   const daemon = named('Deployment', 'envd-kubernetes').spec.template.spec.containers[0].args[1];

@@ -5,12 +5,12 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pino from 'pino';
-import { composeKubernetes, type Hooks } from '../../../src/kubernetes/compose.ts';
+import { composeKubernetes, type HookProgram } from '../../../src/kubernetes/compose.ts';
 import { readKubernetesConfig } from '../../../src/kubernetes/config/config.ts';
 import type { LogLine } from './log-lines.ts';
 
 const KEY = Buffer.alloc(32, 7);
-const HOOK_SECRET = `whsec_${KEY.toString('base64')}`;
+export const HOOK_SECRET = `whsec_${KEY.toString('base64')}`;
 
 /** Returns the headers of Standard Webhooks for a body. */
 export function signed(body: string, key = KEY, seconds = Math.floor(Date.now() / 1000)) {
@@ -38,7 +38,7 @@ function kubeconfigOf(url: string, directory: string): string {
 export class TestKubernetes implements AsyncDisposable {
   readonly log: LogLine[] = [];
   readonly #directory = mkdtempSync(join(tmpdir(), 'envd-kubernetes-'));
-  readonly #hooks: Hooks;
+  readonly #hooks: HookProgram;
 
   constructor(url: string, args: readonly string[]) {
     const flags = [
