@@ -58,7 +58,7 @@ beforeAll(async () => {
   writeFileSync(kubeconfig, own.exportConfig());
   await template('base', podOf('10m'), 0);
   program = await new TestKubernetes('', [
-    ...[`--kubeconfig=${kubeconfig}`, '--daemon-image=registry.example/daemon:1', '--pod-timeout=50'],
+    ...[`--kubeconfig=${kubeconfig}`, '--daemon-image=registry.example/daemon:1', '--pod-timeout=20'],
   ]).start();
   const hook = (name: string) => `--${name}-hook=${program.url}/hooks`;
   gateway = await startGateway({
