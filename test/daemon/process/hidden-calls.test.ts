@@ -8,7 +8,9 @@ test('processes start where the default filter of a container engine hides clone
   const command = [withoutClone3(), ...daemonCommand()] as const;
   await using daemon = await startDaemon({ command, args: ['--no-cgroups'], cgroupRoot: null });
   const { process } = connectTo(daemon.url);
-  const run = await transcribe(process.start({ process: { cmd: '/bin/sh', args: ['-c', 'echo $0; exit 3'] } }));
+  const run = await transcribe(
+    process.start({ process: { cmd: '/bin/sh', args: ['-c', 'echo $0; exit 3'] } }),
+  );
   expect(String(run.stdout)).toBe('/bin/sh\n');
   expect(run.end).toMatchObject({ exitCode: 3, exited: true });
 });
