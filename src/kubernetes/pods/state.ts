@@ -1,0 +1,56 @@
+import type { V1Pod } from '@kubernetes/client-node';
+import { STATE } from './labels.ts';
+
+/** Returns the value of a label of a Pod. */
+export function labelOf({ metadata }: V1Pod, name: string): string | undefined {
+  return metadata?.labels?.[name];
+}
+
+export function nameOf({ metadata }: V1Pod): string {
+  return metadata?.name ?? '';
+}
+
+/** Whether the Pod is being deleted. */
+function isLeaving({ metadata }: V1Pod): boolean {
+  return metadata?.deletionTimestamp !== undefined;
+}
+
+/** Whether the Pod has ended or will not run again. */
+export function isOver(pod: V1Pod): boolean {
+  return isLeaving(pod) || pod.status?.phase === 'Failed' || pod.status?.phase === 'Succeeded';
+}
+
+/** Whether the daemon of the Pod answers. */
+export function isReady(pod: V1Pod): boolean {
+  return !isOver(pod) && Boolean(pod.status?.podIP) && condition(pod, 'Ready')?.status === 'True';
+}
+
+/** Whether the Pod waits for a sandbox. */
+export function isWarm(pod: V1Pod): boolean {
+  return labelOf(pod, STATE) === 'warm';
+}
+
+function condition({ status }: V1Pod, type: string) {
+  return status?.conditions?.find((each) => each.type === type);
+}
+
+/** Returns the scheduler's own words if it has found no node for the Pod, or null. */
+export function unscheduled(pod: V1Pod): string | null {
+  const scheduled = condition(pod, 'PodScheduled');
+  if (scheduled?.status !== 'False') return null;
+  return scheduled.message ?? scheduled.reason ?? 'the scheduler gave no reason';
+}
+
+/** Returns what the cluster says about a Pod that is not ready. */
+export function reasonOf(pod: V1Pod): string {
+  const { status, metadata } = pod;
+  if (metadata?.deletionTimestamp !== undefined) return 'the Pod is being deleted';
+  const containers = [...(status?.initContainerStatuses ?? []), ...(status?.containerStatuses ?? [])];
+  for (const { name, state } of containers) {
+    const { waiting, terminated } = state ?? {};
+    const told = waiting ?? (terminated?.exitCode === 0 ? undefined : terminated);
+    if (told?.reason === undefined || told.reason === 'PodInitializing') continue;
+    return [`container '${name}': ${told.reason}`, told.message].filter(Boolean).join(': ');
+  }
+  return unscheduled(pod) ?? status?.message ?? status?.reason ?? `the Pod is ${status?.phase ?? 'unknown'}`;
+}

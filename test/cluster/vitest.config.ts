@@ -1,0 +1,12 @@
+import { defineConfig } from 'vitest/config';
+
+/** The tests on a real cluster; `sh test/cluster/test` starts it, and runs them in it. */
+export default defineConfig({
+  test: {
+    root: '.',
+    include: ['test/cluster/*.cluster.ts'],
+    expect: { requireAssertions: true },
+    testTimeout: 180_000,
+    hookTimeout: 180_000,
+  },
+});
