@@ -119,6 +119,7 @@ const ROOMS: readonly Room[] = [
     'attack/gateway/{answers,requests,limits,lanes}*',
   ),
   room('src/gateway/', '', 'gateway/{platform,lists,config,closed,routing}*'),
+  room('src/kubernetes/', '', 'kubernetes/*'),
   room('src/cli/console/', '', 'cli/console/*', 'attack/console/*'),
   room('src/cli/', '', 'cli/*'),
   room('src/base/', '1 6 7', 'daemon/life/{daemon,log,server}.test.ts', 'gateway/{config,platform}*'),
