@@ -37,8 +37,9 @@ test('an existing file is overwritten in place', async () => {
 
 test('an interrupted new file is removed', async () => {
   const [mounted, behind] = mountFuse();
-  const head = uploadHead(`path=${mounted}/cut`, { ...RAW, 'content-length': 2_000_000 });
-  const socket = await openRequest(daemon, head, randomBytes(1_000_000));
+  const head = uploadHead(`path=${mounted}/cut`, { ...RAW, 'content-length': 4_000_000 });
+  // Less than a MiB would be kept in memory.
+  const socket = await openRequest(daemon, head, randomBytes(2_000_000));
   const exists = () => existsSync(join(behind, 'cut'));
   await expect.poll(exists).toBe(true);
   socket.destroy();
