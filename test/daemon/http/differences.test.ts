@@ -182,7 +182,7 @@ const ELSEWHERE: Readonly<Record<string, readonly [file: string, name: string]>>
   'NFS volumes': ['unit/daemon/services/init/volumes.test.ts', 'mounts by NFS with the option soft'],
   'a metadata service whose hash': [
     'daemon/files/metadata.test.ts',
-    'is waited for a second; without it /init is 503',
+    'is waited for, while others are served; without it /init is 503',
   ],
   'an overwrite over REST': ['daemon/files/upload.test.ts', 'of an overwritten file are WRITE'],
   'fields that are newer': ['daemon/process/extensions.test.ts', 'has the reason EXITED'],

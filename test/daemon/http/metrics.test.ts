@@ -27,7 +27,10 @@ test('the metrics count what clients have done', async () => {
   const late = transcribe(rpc.start({ process: { cmd: 'sleep', args: ['100'] } }, { timeoutMs: 100 }));
   expect(ConnectError.from(await late.catch((error: unknown) => error)).code).toBe(Code.DeadlineExceeded);
   const { watcherId } = await filesystem.createWatcher({ path: `${daemon.scratch}/watched` });
+  await expect.poll(async () => (await rpc.list({})).processes.length).toBe(0);
   const running = transcribe(rpc.start({ process: { cmd: 'sleep', args: ['100'] }, tag: 'runs' }));
+  // If anything fails, the daemon ends before it.
+  running.catch(() => {});
   await expect.poll(async () => (await rpc.list({})).processes.length).toBe(1);
 
   const form = new FormData();

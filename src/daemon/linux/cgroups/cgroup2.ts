@@ -149,7 +149,9 @@ export class Cgroup {
    * outside of the daemon's pid namespace are left out. The kernel lists them as 0.
    */
   processes(): number[] {
-    return words(this.#readIfPresent('cgroup.procs') ?? '').flatMap((pid) => Number(pid) || []);
+    return words(this.#readIfPresent('cgroup.procs') ?? '')
+      .map(Number)
+      .filter((pid) => pid > 0);
   }
 
   /** Returns whether any process is in it or below; false when it does not exist. */
