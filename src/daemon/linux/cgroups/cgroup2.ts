@@ -149,9 +149,7 @@ export class Cgroup {
    * outside of the daemon's pid namespace are left out. The kernel lists them as 0.
    */
   processes(): number[] {
-    return words(this.#readIfPresent('cgroup.procs') ?? '')
-      .map(Number)
-      .filter((pid) => pid > 0);
+    return words(this.#readIfPresent('cgroup.procs') ?? '').flatMap((pid) => Math.max(0, +pid) || []);
   }
 
   /** Returns whether any process is in it or below; false when it does not exist. */
