@@ -20,7 +20,8 @@ describe('the limits of the workload', whenBooted, () => {
     await using guest = await resumed(booted);
     const total =
       1024 * Number(await guest.shell("sed -n 's/^MemTotal: *\\([0-9]*\\) kB/\\1/p' /proc/meminfo"));
-    const wanted = Math.floor(total - Math.min(total / 8, 128 * MIB));
+    const keptFree = 1024 * Number(await guest.shell('cat /proc/sys/vm/min_free_kbytes'));
+    const wanted = Math.floor(total - Math.min(total / 6, 160 * MIB) - keptFree);
     const memory = String(wanted - (wanted % PAGE));
     const read = (cgroup: string) =>
       guest.shell(`cd /sys/fs/cgroup/envd/${cgroup} && cat memory.max memory.high cpu.weight io.weight`);
@@ -159,10 +160,12 @@ describe('the limits of the workload', whenBooted, () => {
     if (major < 5 || (major === 5 && minor < 19)) expect(peak).toBeUndefined();
     else {
       expect(Number(peak)).toBeGreaterThan(limit / 2);
-      // The kernel may exceed the limit a little where it cannot wait.
-      expect(Number(peak)).toBeLessThan(limit + MIB);
+      // The kernel may exceed the limit a little where it cannot wait, as for a huge page of 2 MiB.
+      expect(Number(peak)).toBeLessThan(limit + 4 * MIB);
     }
 
+    // The workload met its own limit, not that of the machine, where the kernel may kill others next.
+    expect(await guest.system("sed -n 's/^oom //p' /sys/fs/cgroup/envd/memory.events")).not.toBe('0');
     expect(await guest.mainPid()).toBe(daemon);
     expect(await guest.shell(`cat /proc/${pid}/comm`)).toBe('sleep');
     expect(await guest.shell('systemctl is-active envd')).toBe('active');

@@ -43,7 +43,7 @@ export const WORKLOAD_LIMITS: readonly Setting[] = [
   setting('--max-tasks <number>', 'maximum number of processes and threads in each cgroup', parseCount),
   setting(
     '--max-memory <bytes>',
-    'maximum memory; default: all but 128 MiB, or all but an eighth below 1 GiB',
+    'maximum memory; default: all but 160 MiB (a sixth below 960 MiB) and what the kernel keeps free',
     wholeNumberFrom(1, 1e15 - 1, 'It must be a whole number of bytes.'),
   ),
   setting(

@@ -21,7 +21,7 @@ export interface Weights {
 export interface WorkloadLimits {
   /** Each of the cgroups has at most this many processes and threads. Null means 40 % of what the kernel allows. */
   readonly maxTasks: number | null;
-  /** All together take at most this much memory, in bytes. Null means all but 128 MiB or an eighth, if that is less. */
+  /** All together take at most this much memory, in bytes. Null means all but 160 MiB or a sixth, if that is less, and what the kernel keeps free. */
   readonly maxMemory: number | null;
   readonly cpuWeights: Weights;
   readonly ioWeights: Weights;
@@ -35,9 +35,14 @@ export const DEFAULT_LIMITS: WorkloadLimits = {
   ioWeights: { user: 10, ptys: 50 },
 };
 
-/** Returns the memory limit of the workload, in bytes. The rest is reserved for the system and the daemon. */
+/**
+ * Returns the memory limit of the workload, in bytes. The rest is reserved for the system and the daemon, and the kernel
+ * keeps some free: without that it would meet its own limit first, and kill others after the one that took the memory.
+ * Source: Documentation/admin-guide/sysctl/vm.rst.
+ */
 function workloadMemory(total: number): number {
-  return Math.floor(total - Math.min(total / 8, 128 * MIB));
+  const keptFree = 1024 * Number(readFileSync('/proc/sys/vm/min_free_kbytes', 'utf8'));
+  return Math.floor(total - Math.min(total / 6, 160 * MIB) - keptFree);
 }
 
 /** pids.max takes no larger value. Source: PID_MAX_LIMIT, include/linux/threads.h. */

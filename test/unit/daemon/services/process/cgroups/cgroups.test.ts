@@ -28,8 +28,9 @@ test('limits are set for the available controllers', () => {
   using top = testCgroup();
   using cgroups = WorkloadCgroups.create(top.path, { maxTasks: 1234, maxMemory: null, ...WEIGHTS });
   const [user, ptys] = cgroups.all();
-  // An eighth, at most 128 MiB, is left to the system.
-  const wanted = totalmem() - Math.min(totalmem() / 8, 128 * 1024 * 1024);
+  // A sixth, at most 160 MiB, is left to the system, and what the kernel keeps free.
+  const keptFree = 1024 * Number(readFileSync('/proc/sys/vm/min_free_kbytes', 'utf8'));
+  const wanted = totalmem() - Math.min(totalmem() / 6, 160 * 1024 * 1024) - keptFree;
   const memory = String(Math.floor(wanted / 4096) * 4096);
   // The available controllers depend on the machine.
   const controllers = readFileSync(join(top.path, 'cgroup.controllers'), 'utf8').trim().split(' ');
