@@ -141,8 +141,9 @@ test('bodies in chunks of a byte, of callers without a token and all in one turn
   await Promise.all(sent);
   process.kill(attacked.pid, 'SIGCONT');
   expect((await fetch(`${attacked.url}/health`)).status).toBe(204);
-  // What is garbage already counts, too: it does not grow with the number of connections.
-  expect(memoryOf(attacked.pid).peak - before).toBeLessThan(128 * MIB);
+  // What is garbage already counts, too: it does not grow with the number of connections. Kept, they would take several times
+  // as much.
+  expect(memoryOf(attacked.pid).peak - before).toBeLessThan(96 * MIB);
 });
 
 describe('incomplete bodies', () => {
