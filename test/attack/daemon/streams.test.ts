@@ -8,6 +8,7 @@ import { startRequest } from '../../support/clients/raw-client.ts';
 import { needs } from '../../support/machine/needs.ts';
 import { growthOf } from '../../support/machine/proc.ts';
 import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
+import type { LogLine } from '../../support/programs/log-lines.ts';
 import { until } from '../../support/until.ts';
 
 /* Clients with the token take what a daemon has: memory by readers that do not read, streams, processes. */
@@ -59,9 +60,9 @@ test('output that clients do not read takes bounded memory, and others read on',
   });
   // Without a limit 450 MiB; most of the rest is garbage that V8 has not collected.
   expect(growth).toBeLessThan(300 * MIB);
-  const refused = daemon.log.filter(({ code }) => code === 'resource_exhausted');
-  expect(refused.length).toBeGreaterThan(0);
-  expect(refused[0]?.reason).toBe(
+  const isRefusal = ({ code }: LogLine) => code === 'resource_exhausted';
+  const refused = await until('a reader is dropped', () => daemon.log.find(isRefusal));
+  expect(refused.reason).toBe(
     `reader dropped: more than ${limit} bytes (--unread-bytes) wait for slow readers: read faster, or connect again`,
   );
 });
