@@ -14,6 +14,8 @@ import { until } from '../support/until.ts';
 
 /** Longer than a sandbox with an idle timeout of 1 s that nobody uses goes on. */
 const IDLE_FOR_SURE_MS = 4000;
+/** Between two uses of a sandbox a busy machine may need longer than the least idle timeout. */
+const USED_S = 4;
 const phaseOf = async (gateway: TestGateway, id = 'box') =>
   (await gateway.call(`GET /sandboxes/${id}`)).body.phase;
 const start = (...args: readonly string[]) => owned(startGateway({ args: ['--hook=true', ...args] }));
@@ -47,11 +49,11 @@ test('a sandbox that nobody uses expires long before its deadline', async () => 
 
 test('requests and operations on its time keep it awake, and look-ups do not', async () => {
   const agent = await owned(startAgent('{}'));
-  const gateway = await start('--idle-timeout=1');
+  const gateway = await start(`--idle-timeout=${USED_S}`);
   await gateway.register('box', agent.port, { timeout: 3600 });
   const isAwakeBy = async (use: () => Promise<unknown>) => {
     // Time itself is tested.
-    for (const end = Date.now() + IDLE_FOR_SURE_MS; Date.now() < end; await delay(50)) {
+    for (const end = Date.now() + 2000 * USED_S; Date.now() < end; await delay(50)) {
       await use();
       expect(await phaseOf(gateway)).toBe('running');
     }
@@ -98,12 +100,13 @@ test('a process keeps it awake, though its client has gone', async () => {
 test('one whose daemon does not say whether it has processes goes on until its deadline', async () => {
   const agent = await owned(startAgent('no JSON'));
   const gateway = await start();
-  await gateway.register('box', agent.port, { timeout: 6, idleTimeout: 1 });
+  const began = performance.now();
+  await gateway.register('box', agent.port, { timeout: 15, idleTimeout: 1 });
   // Time itself is tested.
   await delay(IDLE_FOR_SURE_MS);
   // It is asked again after the idle timeout, and no sooner.
   expect(agent.asked.slice(0, 4)).toContain('POST /process.Process/List');
-  expect(agent.asked.length).toBeLessThan(4);
+  expect(agent.asked.length).toBeLessThanOrEqual((performance.now() - began) / 1000);
   expect(await phaseOf(gateway)).toBe('running');
   await phase(gateway, 'box', 'paused');
 });
@@ -124,14 +127,14 @@ test('a request that comes while its daemon is asked keeps it awake', async () =
 test('a created one has the idle timeout of its client or of the gateway, from when it runs', async () => {
   const agent = await owned(startAgent('{}'));
   // The hook takes longer than the idle timeout.
-  const hook = `sleep 4; echo '{"address":"127.0.0.1","port":${agent.port}}'`;
-  const gateway = await start('--idle-timeout=2', `--create-hook=${hook}`);
+  const hook = `sleep ${2 * USED_S}; echo '{"address":"127.0.0.1","port":${agent.port}}'`;
+  const gateway = await start(`--idle-timeout=${USED_S}`, `--create-hook=${hook}`);
   const create = async (more = {}) => {
     const wanted = { templateID: 'base', timeout: 3600, autoPause: true, ...more };
     return (await gateway.call('POST /sandboxes', wanted)).body;
   };
   const [one, other] = await Promise.all([create(), create({ idleTimeout: 100 })]);
-  expect([one.idleTimeout, other.idleTimeout]).toEqual([2, 100]);
+  expect([one.idleTimeout, other.idleTimeout]).toEqual([USED_S, 100]);
   // Time itself is tested.
   await delay(1000);
   expect(await phaseOf(gateway, one.sandboxID)).toBe('running');
@@ -142,7 +145,7 @@ test('a created one has the idle timeout of its client or of the gateway, from w
 test('a resumed one is used from then on', async () => {
   const agent = await owned(startAgent('{}'));
   const gateway = await start('--resume-hook=true');
-  await gateway.register('box', agent.port, { timeout: 3600, idleTimeout: 2 });
+  await gateway.register('box', agent.port, { timeout: 3600, idleTimeout: USED_S });
   await phase(gateway, 'box', 'paused');
   expect((await gateway.call('POST /sandboxes/box/resume', { timeout: 3600 })).status).toBe(201);
   // Time itself is tested.

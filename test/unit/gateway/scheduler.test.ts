@@ -35,10 +35,12 @@ test('a poll reads a page of what is due, however often it is woken, and all pag
   scheduler.start();
   await new Promise((resolve) => setImmediate(resolve));
   expect(reads).toBe(1);
+  const began = performance.now();
   const woken = setInterval(() => scheduler.wake(), 0);
   await delay(100);
   clearInterval(woken);
-  expect(reads).toBeLessThanOrEqual(25);
+  // Every 5 ms at most.
+  expect(reads).toBeLessThanOrEqual(5 + (performance.now() - began) / 5);
   while (new Set(read).size < due.length) await delay(20);
   await scheduler.stop();
 });
