@@ -100,11 +100,11 @@ test('a token that the metadata service must confirm is accepted as soon as that
   expect(seen.first).toBe(204);
   for (const series of [seen.hung, seen.refusing, seen.flapped]) expectSoon(series);
   // Tries that are shorter than a response succeed nevertheless.
-  expect(seen.slow.tries).toBeGreaterThan(3);
+  expect(seen.slow.tries).toBeGreaterThan(1);
 });
 
 test('a right token waits neither for wrong ones nor for the metadata service', () => {
-  // Within 5 s; a hundred that wait for each other take longer.
+  // Within 20 s; a hundred that wait for each other take longer.
   expect(seen.right).toBe(204);
   expect(seen.refused).toEqual([401, 503]);
 });
