@@ -118,10 +118,12 @@ export class Lanes {
   inTime<T>(work: Promise<T>, discard: (late: T) => void = () => {}, limitMs = this.limitMs): Promise<T> {
     const { promise, resolve, reject } = Promise.withResolvers<T>();
     let settle: (value: T) => void = resolve;
-    const timer = setTimeout(() => {
+    const giveUp = () => {
       settle = discard;
       reject(new NoAnswer('no answer'));
-    }, limitMs);
+    };
+    // When the process could not run for long, what the pool has done meanwhile is looked at between timers and immediates.
+    const timer = setTimeout(() => setImmediate(giveUp), limitMs);
     work.then((value) => settle(value), reject).finally(() => clearTimeout(timer));
     return promise;
   }
@@ -145,9 +147,10 @@ export class Lanes {
     const waiting: Waiting = { lane, start: resolve };
     this.#waiting.add(waiting);
     if (limitMs === null) return promise;
-    const timer = setTimeout(() => {
+    const giveUp = () => {
       if (this.#waiting.delete(waiting)) reject(new NoAnswer('no place'));
-    }, limitMs);
+    };
+    const timer = setTimeout(() => setImmediate(giveUp), limitMs);
     return promise.finally(() => clearTimeout(timer));
   }
 

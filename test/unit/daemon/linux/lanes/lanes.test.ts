@@ -1,3 +1,4 @@
+import { stat } from 'node:fs/promises';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { EnvdError } from '../../../../../src/base/errors.ts';
 import {
@@ -199,4 +200,13 @@ test('a job with files of two mounts counts for both, and for no lane of local f
   expect(both(locking(QUICK), mount(2))).toEqual(mount(2));
   expect(both(mount(2), locking(QUICK))).toEqual(mount(2));
   expect(both(QUICK, locking(QUICK))).toEqual(locking(QUICK));
+});
+
+test('a job that has ended while the event loop could not run was in time', async () => {
+  vi.useRealTimers();
+  const lanes = new Lanes({ limitMs: 20, threads: 16 });
+  const answers = Promise.all([lanes.run(mount(1), () => stat('/')), lanes.inTime(stat('/'))]);
+  // The thread pool does both of them meanwhile.
+  for (const end = performance.now() + 200; performance.now() < end; );
+  await expect(answers).resolves.toHaveLength(2);
 });
