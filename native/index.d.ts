@@ -280,6 +280,9 @@ export interface SmallFile {
  */
 export function readSmallFile(path: string | Buffer, limit: number): SmallFile | null;
 
+/** Returns the inode, `dev:ino`, of a regular file that `readSmallFile` could find; otherwise null. Throws as that does. */
+export function inodeNow(path: string | Buffer): string | null;
+
 // --- files/transfer.c -------------------------------------------------------------------------------------
 
 /** Returns another descriptor of the same open file or socket. It is close-on-exec unless `inherited`. Source: dup(2). */

@@ -206,6 +206,11 @@ export const OPERATIONS: readonly Operation[] = [
     mayBe: (result) => result === null,
   },
   {
+    name: 'inodeNow',
+    call: (native, directory) => native.inodeNow(`${directory}/file`) !== null,
+    mayBe: (result) => result === false,
+  },
+  {
     name: 'storeFile, a new one',
     call: (native, directory) =>
       native.storeFile(`${directory}/new`, '', bytes('new content'), 'user.svc.', NOBODY, NOBODY),
