@@ -31,17 +31,14 @@ afterAll(async () => {
 async function completed(kind: string, word: string, line: readonly string[] = []): Promise<string[]> {
   let lines: string[] = [];
   await expect
-    .poll(
-      async () => {
-        const env = { ENVCTL_TOKEN: 'secret' };
-        const { stdout } = await envctl(daemon.url, ['complete', kind, word, '--', 'envctl', ...line], {
-          env,
-        });
-        lines = stdout.trim().split('\n');
-        return stdout;
-      },
-      { timeout: 60_000 },
-    )
+    .poll(async () => {
+      const env = { ENVCTL_TOKEN: 'secret' };
+      const { stdout } = await envctl(daemon.url, ['complete', kind, word, '--', 'envctl', ...line], {
+        env,
+      });
+      lines = stdout.trim().split('\n');
+      return stdout;
+    })
     .not.toBe('');
   return lines;
 }
@@ -97,10 +94,8 @@ test('bash completes what is behind a colon', async () => {
   };
   const path = `${daemon.scratch}/roses`;
   await expect
-    .poll(() => complete(`envctl cat :${path}`, ['envctl', 'cat', ':', path]), { timeout: 60_000 })
+    .poll(() => complete(`envctl cat :${path}`, ['envctl', 'cat', ':', path]))
     .toBe(`${path}\\ and\\ thorns/`);
-  await expect
-    .poll(() => complete('envctl kill tag', ['envctl', 'kill', 'tag']), { timeout: 60_000 })
-    .toBe('tagged');
+  await expect.poll(() => complete('envctl kill tag', ['envctl', 'kill', 'tag'])).toBe('tagged');
   expect(complete('envctl kill -s TE', ['envctl', 'kill', '-s', 'TE'])).toBe('TERM');
 });

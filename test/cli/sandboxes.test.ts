@@ -9,6 +9,7 @@ import { envctl, envctlUntil } from '../support/programs/envctl.ts';
 import { API_KEY, startGateway } from '../support/programs/gateway.ts';
 import { startMachines } from '../support/programs/machines.ts';
 import { owned } from '../support/programs/owned.ts';
+import { freePort } from '../support/servers/free-port.ts';
 
 let daemon: TestDaemon;
 beforeAll(async () => {
@@ -95,7 +96,9 @@ describe('sandboxes watch', () => {
 
   test('goes on when the gateway comes back', async () => {
     const directory = scratch();
-    const first = await owned(startGateway({ directory }));
+    // It is taken twice.
+    const port = await freePort();
+    const first = await owned(startGateway({ directory, port }));
     await first.register('box', daemon.port, { timeout: 600 });
     const args = ['sandboxes', 'watch', '--interval', '200ms'];
     const running = await envctlUntil('', args, /\n/, { env: gatewayEnv(first.url) });
@@ -104,7 +107,7 @@ describe('sandboxes watch', () => {
     );
     await first.kill();
     await expect.poll(() => running.stderr()).toMatch(/^warning: cannot reach .*\n$/);
-    const second = await owned(startGateway({ directory, port: first.port }));
+    const second = await owned(startGateway({ directory, port }));
     await second.register('later', daemon.port, { timeout: 600 });
     await expect.poll(() => running.stdout()).toMatch(/\nappear {2}later/);
     expect(running.stderr()).toMatch(/\[the gateway answers again\]\n$/);

@@ -176,7 +176,7 @@ test('a registry and hook runs where the kernel has files are refused, at once',
       program,
       [...before, ...KEY, '--host=127.0.0.1', '--port=0', ...args],
       {
-        ...{ encoding: 'utf8', timeout: 20_000 },
+        ...{ encoding: 'utf8', timeout: 120_000 },
       },
     );
     return { status, stderr };

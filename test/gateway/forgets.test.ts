@@ -39,7 +39,9 @@ test('a Redis that was emptied: nothing is created until a person starts the gat
   await until('it is known why', isKnown);
   const refused = await create(gateway);
   expect([refused.status, refused.headers.get('retry-after')]).toEqual([503, '1']);
-  expect(gateway.log.filter(({ msg }) => msg === 'the registry has lost records')).toHaveLength(1);
+  const told = () => gateway.log.filter(({ msg }) => msg === 'the registry has lost records');
+  await until('it is told', () => told().length > 0);
+  expect(told()).toHaveLength(1);
   // The platform can still register what it knows, and it is reached.
   await gateway.register('known', agent.port, { timeout: 600 });
   expect((await fetch(`${gateway.url}/health`, { headers: toSandbox('known') })).status).toBe(200);

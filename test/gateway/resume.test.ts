@@ -94,7 +94,8 @@ test('a hook that fails is 502, at once for those who come soon after; then it i
   expect((await ask(gateway)).status).toBe(502);
   expect(eventsIn(calls)).toHaveLength(2);
   expect((await gateway.call('GET /sandboxes/box')).body).toMatchObject({ phase: 'paused', failures: 1 });
-  expect(gateway.log.find(({ step }) => step === 'resume')).toMatchObject({ sandboxID: 'box', failures: 1 });
+  const told = await until('it is told', () => gateway.log.find(({ step }) => step === 'resume'));
+  expect(told).toMatchObject({ sandboxID: 'box', failures: 1 });
   // Time itself: the delay after a failure.
   await until('it is tried again', async () => {
     await ask(gateway);

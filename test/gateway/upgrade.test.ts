@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage } from 'node:http';
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { closing } from '../support/clients/closing.ts';
 import { startGateway, type TestGateway, toSandbox } from '../support/programs/gateway.ts';
 
 let gateway: TestGateway;
@@ -87,7 +88,7 @@ test('a WebSocket is closed when its sandbox is removed', async () => {
   await gateway.register('short', 1);
   acceptOnce((socket) => socket.resume());
   const { socket } = await open('short');
-  const closed = once(socket.resume(), 'close');
+  const closed = closing(socket.resume());
   expect((await gateway.call('DELETE /sandboxes/short')).status).toBe(204);
   await closed;
 });
@@ -118,7 +119,7 @@ test('an upgrade to another protocol is ignored', async () => {
   socket.write(`${[...lines, 'connection: upgrade, close', 'upgrade: h2c'].join('\r\n')}\r\n\r\n`);
   const pieces: string[] = [];
   socket.on('data', (data) => pieces.push(String(data)));
-  await once(socket, 'close');
+  await closing(socket);
   expect(pieces.join('')).toContain('plain none');
 });
 

@@ -185,7 +185,7 @@ describe('the life of a guest', whenBooted, () => {
         seen += event.value.output.value.length;
     }
     const streams = [shell.next(), counter.next()].map((next) => next.catch(() => null));
-    expect(await (await guest.call('POST', '/freeze?maxWaitMs=5000')).json()).toMatchObject({
+    expect(await (await guest.call('POST', '/freeze?maxWaitMs=60000')).json()).toMatchObject({
       requested: 2,
       frozen: 2,
     });

@@ -38,7 +38,7 @@ function startPlatform(path: string, port: number) {
   const args = [MAIN, `--port=${port}`, `--directory=${directory}`];
   const { status, stderr } = spawnSync(process.execPath, args, {
     encoding: 'utf8',
-    timeout: 60_000,
+    timeout: 280_000,
     env: { PATH: path },
   });
   return { status, stderr, isLeft: existsSync(join(directory, String(port))) };

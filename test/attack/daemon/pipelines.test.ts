@@ -6,6 +6,7 @@ import { create } from '@bufbuild/protobuf';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { encodeFrame } from '../../../src/daemon/http/protocol/codec.ts';
 import { StartRequestSchema } from '../../../src/gen/process/process_pb.js';
+import { closing } from '../../support/clients/closing.ts';
 import { anonymousMemoryOf } from '../../support/machine/proc.ts';
 import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
 import { until } from '../../support/until.ts';
@@ -120,7 +121,7 @@ test('a burst of tiny requests ends its connection before the daemon has served 
   for (let count = 0; count < bursts; count++) {
     const { socket } = await open();
     socket.write(burst);
-    await once(socket, 'close');
+    await closing(socket);
   }
   // The two figures count each other: the first reading of the metrics is a call, too.
   expect((await served()) - before).toBeLessThanOrEqual(bursts * MOST_SERVED + 1);

@@ -28,7 +28,8 @@ test('whoever keeps /proc locked delays the listings of the guest, and nothing e
   const inNamespace = ['setsid', 'unshare', '--pid', '--fork', '--mount-proc', '--kill-child'] as const;
   await using daemon = await startDaemon({
     command: [...inNamespace, ...daemonCommand()],
-    args: ['--file-timeout=1'],
+    // More than a disk of a busy machine needs.
+    args: ['--file-timeout=4'],
     env: { UV_THREADPOOL_SIZE: '16' },
   });
   const [pid = 0] = childrenOf(daemon.pid);

@@ -1,7 +1,6 @@
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, readdirSync, readFileSync, readlinkSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { setTimeout as delay } from 'node:timers/promises';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { FileType } from '../../../src/gen/filesystem/filesystem_pb.js';
@@ -18,13 +17,14 @@ import { until } from '../../support/until.ts';
  * again nothing is left behind.
  */
 
-const LIMIT_MS = 1000;
+/** More than a disk of a busy machine needs, because a file system that is only slow is told to be silent, too. */
+const LIMIT_S = 4;
 
 let daemon: TestDaemon;
 let clients: Clients;
 beforeAll(async () => {
   daemon = await startDaemon({
-    args: [`--file-timeout=${LIMIT_MS / 1000}`],
+    args: [`--file-timeout=${LIMIT_S}`],
     env: { UV_THREADPOOL_SIZE: '16' },
   });
   clients = connectTo(daemon.url);
@@ -148,15 +148,13 @@ describe('a mount that does not answer', () => {
       const { mounted, behind, elsewhere } = prepare();
       await expectTheRestToGoOn(elsewhere);
       const goOn = hang(mounted);
-      const started = performance.now();
       const calls = Array.from({ length: 100 }, (_, n) =>
         verdict(CALLS[name]?.(mounted, elsewhere, n) ?? raise()),
       );
       await expectTheRestToGoOn(elsewhere);
+      // Its server is still stopped, so no call that waits for the file system ends.
       const verdicts = await Promise.all(calls);
       expect([...new Set(verdicts)]).toEqual([expect.toBeOneOf(SILENT)]);
-      // Not a matter of speed: a call that waits for the file system does not end.
-      expect(performance.now() - started).toBeLessThan(10 * LIMIT_MS);
       expect(waitingThreads()).toBeLessThanOrEqual(2);
       goOn();
       const answers = () => verdict(clients.filesystem.stat({ path: mounted }));
@@ -220,8 +218,8 @@ test('the daemon stops while a mount hangs', async () => {
     filesystem.stat({ path: join(mounted, 'file') }).catch(() => {}),
   );
   await Promise.all(calls);
-  const stopping = stopped.stop();
-  expect(await Promise.race([stopping, delay(20_000, 'hangs')])).not.toBe('hangs');
+  // The mount still hangs.
+  expect(await stopped.stop()).toBe(0);
   goOn();
   await stopped[Symbol.asyncDispose]();
 });

@@ -1,9 +1,15 @@
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { type IncomingMessage, request } from 'node:http';
 import type { Socket } from 'node:net';
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, test } from 'vitest';
 import { signFile } from '../../../src/cli/conformance/suite/sign-file.ts';
-import { filesUrl, openRequest, post, uploadHead } from '../../support/clients/files-client.ts';
+import {
+  droppedArchives,
+  filesUrl,
+  openRequest,
+  post,
+  uploadHead,
+} from '../../support/clients/files-client.ts';
 import { scratch } from '../../support/machine/scratch.ts';
 import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
 import { archiveOf, memberOf } from '../../support/services/tar-archive.ts';
@@ -17,17 +23,17 @@ const MANY = 32;
 
 let daemon: TestDaemon;
 let directory: string;
-beforeAll(async () => {
+beforeEach(async () => {
+  // The places of a client that has left are given back a moment later, so each test has a daemon of its own.
   daemon = await startDaemon();
-});
-afterAll(async () => {
-  await daemon[Symbol.asyncDispose]();
-});
-beforeEach(() => {
   directory = scratch();
   // More than the kernel keeps for a connection.
   for (let index = 0; index < 64; index++)
     writeFileSync(`${directory}/${index}`, Buffer.alloc(512 * 1024, 'x'));
+});
+
+afterEach(async () => {
+  await daemon[Symbol.asyncDispose]();
 });
 
 const read = () => fetch(filesUrl(daemon, { path: directory, format: 'tar' }));
@@ -51,14 +57,16 @@ function stalledRead(): Promise<IncomingMessage> {
 }
 
 /** An upload whose client sends one file, and no end. */
-function stalledWrite(): Promise<Socket> {
-  const head = uploadHead(`path=${directory}/stalled`, { ...TAR, 'content-length': 1_000_000 });
+function stalledWrite(index: number): Promise<Socket> {
+  const head = uploadHead(`path=${directory}/stalled-${index}`, { ...TAR, 'content-length': 1_000_000 });
   return openRequest(daemon, head, memberOf({ name: 'file', content: 'content' }));
 }
 
 test('readers that stall do not block writers, nor readers for long', async () => {
   const stalled = await Promise.all(Array.from({ length: MANY }, stalledRead));
-  expect(stalled.filter(({ statusCode }) => statusCode === 200).length).toBe(16);
+  const served = stalled.filter(({ statusCode }) => statusCode === 200).length;
+  // On a busy machine the first ones have stalled for long before the last one asks, which then gets the place of one of them.
+  await until('16 have places', () => served - droppedArchives(daemon) === 16);
   expect((await write()).status).toBe(200);
   const answer = await until('a place is free', read, ({ status }) => status === 200);
   expect((await answer.arrayBuffer()).byteLength).toBeGreaterThan(32 * 1024 * 1024);
@@ -66,8 +74,10 @@ test('readers that stall do not block writers, nor readers for long', async () =
 });
 
 test('writers that stall do not block readers, nor writers for long', async () => {
-  const stalled = await Promise.all(Array.from({ length: 16 }, stalledWrite));
-  await until('all are under way', () => existsSync(`${directory}/stalled`), Boolean);
+  const all = Array.from({ length: 16 }, (_, index) => index);
+  const stalled = await Promise.all(all.map(stalledWrite));
+  const isUnpacked = (index: number) => existsSync(`${directory}/stalled-${index}/file`);
+  await until('all are under way', () => all.every(isUnpacked));
   const answers = stalled.map(async (socket) => {
     let text = '';
     for await (const piece of socket) {

@@ -4,6 +4,7 @@ import { closeSync, existsSync, openSync, readdirSync, readFileSync } from 'node
 import type { Socket } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
+import { closing } from '../../support/clients/closing.ts';
 import {
   BOUNDARY,
   filePart,
@@ -229,7 +230,7 @@ describe('a caller without credentials', () => {
       const path = paths[index % paths.length] ?? '';
       const head = `POST ${path} HTTP/1.1\r\nhost: a\r\ncontent-type: application/octet-stream\r\ncontent-length: 100000000\r\n\r\n`;
       const socket = await openRequest(guarded, head, Buffer.from('x'));
-      const closed = once(socket, 'close');
+      const closed = closing(socket);
       expect(String((await once(socket, 'data'))[0]), path).toMatch(/^HTTP\/1\.1 401 /);
       await closed;
     });

@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { closing } from '../../support/clients/closing.ts';
 import { Bystander } from '../../support/programs/bystander.ts';
 import { startGateway, type TestGateway, toSandbox } from '../../support/programs/gateway.ts';
 import { exchange, message, type RawSandbox, startRawSandbox } from '../../support/programs/raw-sandbox.ts';
@@ -256,7 +257,7 @@ test('a connection on which bytes come that nobody has asked for is closed: they
   for (const bytes of ['HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nsecret', 'H', '\n']) {
     expect(await (await fetch(gateway.url, { headers: toSandbox('hostile') })).text()).toBe('ok');
     const socket: Socket = left ?? expect.unreachable();
-    const closed = once(socket, 'close');
+    const closed = closing(socket);
     socket.write(bytes);
     await closed;
   }

@@ -70,7 +70,7 @@ test('a machine where the gateway may not connect to is removed, and nothing the
   const gateway = await owned(startGateway({ args: hooks.args, anywhere: false }));
   expect((await create(gateway)).status).toBe(502);
   await until('it is removed', () => hooks.events().includes('kill'));
-  const reason = gateway.log.find(({ step }) => step === 'create')?.reason;
+  const { reason } = await until('it is told', () => gateway.log.find(({ step }) => step === 'create'));
   // It is not tried for as long as a machine may take to boot.
   expect([daemon.asked, reason]).toEqual([[], expect.not.stringContaining('not ready')]);
 });

@@ -274,8 +274,9 @@ test('the response of a hook behind a URL is read as far as it is quoted', async
   await using other = await startGateway({ args: [`--hook=http://127.0.0.1:${hook.port}/`] });
   await other.register('one', sandbox.port, { timeout: 0 });
   await phase(other, 'one', 'paused');
-  const failure = other.log.find(({ msg }) => msg === 'a step of the lifecycle failed');
-  expect(failure?.reason).toBe(`the hook answered 500: ${'1'.repeat(500)}`);
+  const isFailure = ({ msg }: LogLine) => msg === 'a step of the lifecycle failed';
+  const failure = await until('the failure is told', () => other.log.find(isFailure));
+  expect(failure.reason).toBe(`the hook answered 500: ${'1'.repeat(500)}`);
   expect(peakMib(other.pid) - before).toBeLessThan(MEMORY_MIB);
   await hook[Symbol.asyncDispose]();
 });

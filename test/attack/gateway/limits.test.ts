@@ -4,6 +4,7 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, onTestFinished, test } from 'vitest';
+import { closing } from '../../support/clients/closing.ts';
 import { mountTmpfs } from '../../support/machine/mounts.ts';
 import { Bystander } from '../../support/programs/bystander.ts';
 import {
@@ -39,7 +40,7 @@ test('a head that never ends is given up', async () => {
     socket.write(head);
     // One byte after the other: the connection is never idle.
     const trickle = setInterval(() => head !== '' && socket.write('x'), 1000);
-    await once(socket, 'close');
+    await closing(socket);
     clearInterval(trickle);
   });
   await Promise.all(closed);

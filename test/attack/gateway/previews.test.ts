@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { ask, cookieOf, type HostAnswer } from '../../support/clients/by-host.ts';
+import { closing } from '../../support/clients/closing.ts';
 import { startAgent } from '../../support/programs/agent.ts';
 import { API_KEY, startGateway, type TestGateway } from '../../support/programs/gateway.ts';
 import { owned } from '../../support/programs/owned.ts';
@@ -112,8 +113,7 @@ test('a pass that has expired opens nothing, and ends the WebSocket that it has 
   const upgrade = { connection: 'Upgrade', upgrade: 'websocket', ...hostOf('brief'), ...withCookie(pass) };
   const outgoing = request({ host: '127.0.0.1', port: gateway.port, headers: upgrade }).end();
   const [, socket] = (await once(outgoing, 'upgrade')) as [unknown, Duplex];
-  socket.resume();
-  await once(socket, 'close');
+  await closing(socket.resume());
   expect(await status(ask(gateway.port, withLink(pass), hostOf('brief')))).toBe(403);
   expect(await status(ask(gateway.port, '/', { ...hostOf('brief'), ...withCookie(pass) }))).toBe(403);
 });

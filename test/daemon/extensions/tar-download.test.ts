@@ -2,10 +2,11 @@ import { chmodSync, mkdirSync, symlinkSync, truncateSync, writeFileSync } from '
 import { get as httpGet, type IncomingMessage } from 'node:http';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
+import { json } from 'node:stream/consumers';
 import { gunzipSync } from 'node:zlib';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { signFile } from '../../../src/cli/conformance/suite/sign-file.ts';
-import { filesUrl, operationsLogged } from '../../support/clients/files-client.ts';
+import { droppedArchives, filesUrl } from '../../support/clients/files-client.ts';
 import { needs } from '../../support/machine/needs.ts';
 import { growthOf, openFiles } from '../../support/machine/proc.ts';
 import { scratch } from '../../support/machine/scratch.ts';
@@ -194,6 +195,13 @@ describe('refusals', () => {
 });
 
 describe('bounds', () => {
+  const allGivenBack = () =>
+    until(
+      'no directory is open',
+      () => openFiles(daemon.pid),
+      (open) => open.every((path) => !path.startsWith(top)),
+    );
+
   test('a large directory takes little memory, and so does a client that does not read', async () => {
     for (let index = 0; index < 20_000; index++) writeFileSync(at('from', `file-${index}`), 'x'.repeat(1000));
     chmodSync(at('from'), 0o755);
@@ -205,24 +213,24 @@ describe('bounds', () => {
       for (const each of stalled) each.destroy();
     });
     expect(growth).toBeLessThan(48 * MIB);
+    await allGivenBack();
   });
 
   test('at most 16 archives at a time, while their clients do not stall', async () => {
     for (let index = 0; index < 3000; index++) writeFileSync(at('from', `file-${index}`), 'x'.repeat(8000));
-    const before = daemon.log.length;
-    const stalled = await Promise.all(Array.from({ length: 16 }, () => opened(at('from'))));
-    expect(stalled.map((answer) => answer.statusCode)).toEqual(Array(16).fill(200));
-    expect(await (await download(at('from'))).json()).toEqual({
-      code: 429,
-      message: 'more than 16 archives at a time in this direction: try again later',
-    });
-    for (const each of stalled) each.destroy();
-    await operationsLogged(daemon, 17 + daemon.log.slice(0, before).filter((line) => line.operation).length);
-    await until(
-      'no directory is open',
-      () => openFiles(daemon.pid),
-      (open) => open.every((path) => !path.startsWith(top)),
-    );
+    const before = droppedArchives(daemon);
+    const all = await Promise.all(Array.from({ length: 24 }, () => opened(at('from'))));
+    const [stalled, refused] = [200, 429].map((status) => all.filter((one) => one.statusCode === status));
+    expect((stalled?.length ?? 0) + (refused?.length ?? 0)).toBe(24);
+    // On a busy machine the first ones have stalled for long before the last one asks, which then gets the place of one of them.
+    await until('16 have places', () => (stalled?.length ?? 0) - (droppedArchives(daemon) - before) === 16);
+    for (const each of refused ?? [])
+      expect(await json(each)).toEqual({
+        code: 429,
+        message: 'more than 16 archives at a time in this direction: try again later',
+      });
+    for (const each of all) each.destroy();
+    await allGivenBack();
     expect((await download(at('from'))).status).toBe(200);
   });
 });

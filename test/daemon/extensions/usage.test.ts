@@ -189,14 +189,13 @@ describe('/metrics', () => {
     expect([head.status, head.headers.get('content-type')]).toEqual([200, 'application/x-ndjson']);
   });
 
-  test('the history has the first point after ten seconds', { timeout: 60_000 }, async () => {
+  test('the history has the first point after ten seconds', async () => {
     // An interval of the daemon passes.
     const history = await until(
       'a point is there',
       async () =>
         (await (await fetch(`${daemon.url}/metrics/history`)).json()) as { points: Record<string, number>[] },
       ({ points }) => points.length > 0,
-      50_000,
     );
     expect(history).toEqual({ interval: 10, points: expect.any(Array) });
     const [point = {}] = history.points;

@@ -140,7 +140,7 @@ test('with a token set it needs the token, or a signature for archives', async (
 
 test('a file system of the kernel is refused, as for tar archives', async () => {
   for (const method of ['GET', 'HEAD']) {
-    const response = await fetch(url('/proc'), { method, signal: AbortSignal.timeout(10_000) });
+    const response = await fetch(url('/proc'), { method });
     expect(response.status).toBe(400);
     if (method === 'GET')
       expect(await response.json()).toEqual({

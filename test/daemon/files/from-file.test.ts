@@ -4,6 +4,7 @@ import { rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
+import { closing } from '../../support/clients/closing.ts';
 import { get } from '../../support/clients/files-client.ts';
 import { openFiles } from '../../support/machine/proc.ts';
 import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
@@ -37,7 +38,7 @@ async function open(): Promise<Socket> {
 async function rest(socket: Socket): Promise<Buffer> {
   const pieces: Buffer[] = [];
   socket.on('data', (piece: Buffer) => pieces.push(piece)).resume();
-  await once(socket, 'close');
+  await closing(socket);
   return Buffer.concat(pieces);
 }
 

@@ -182,7 +182,7 @@ describe('the file system is thawed', () => {
     });
     const url = `http://127.0.0.1:${port}`;
     const health = async () => (await fetch(`${url}/health`).catch(() => null))?.status;
-    await expect.poll(health, { timeout: 10_000 }).toBe(204);
+    await expect.poll(health).toBe(204);
     expect((await upload({ ...daemon, url }, `${path}/new`)).status).toBe(503);
     expect(log).toBe('');
     expect((await post({ ...daemon, url }, '/init')).status).toBe(204);

@@ -48,7 +48,7 @@ test('when a daemon is killed while frozen, the next one thaws with its first /i
   await expect.poll(isFrozen).toBe(false);
   expect((await transcribe(connectTo(next.url).process.start({ process: TRUE }))).end?.exitCode).toBe(0);
   process.kill(pid, 'SIGKILL');
-  await expect.poll(() => leaf.remove(), { timeout: 10_000 }).toBe(true);
+  await expect.poll(() => leaf.remove()).toBe(true);
 });
 
 test('a collapse ends when its caller disconnects, and releases the lock', async () => {
@@ -59,7 +59,7 @@ test('a collapse ends when its caller disconnects, and releases the lock', async
     socket.resetAndDestroy(),
   );
   const aborted = () => daemon.log.some((line) => line.operation === 'POST /collapse' && line.aborted);
-  await expect.poll(aborted, { timeout: 10_000 }).toBe(true);
+  await expect.poll(aborted).toBe(true);
   expect(await metric(daemon, 'envd_pause_operations_total{operation="collapse"}')).toBe(0);
   expect((await post(daemon, '/collapse')).status).toBe(200);
   expect(await metric(daemon, 'envd_pause_operations_total{operation="collapse"}')).toBe(1);

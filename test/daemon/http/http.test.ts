@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import { cors } from '@connectrpc/connect';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { closing } from '../../support/clients/closing.ts';
 import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
 import { until } from '../../support/until.ts';
 
@@ -240,7 +241,7 @@ describe('malformed HTTP is refused', () => {
       'latin1',
     );
     await until('it runs', () => text.includes('start'));
-    const closed = once(socket, 'close');
+    const closed = closing(socket);
     const body = JSON.stringify({ process: { tag: 'before-nonsense' } });
     const headers = { 'content-type': 'application/json' };
     await fetch(`${daemon.url}/process.Process/CloseStdin`, { method: 'POST', headers, body });
@@ -284,7 +285,7 @@ describe('Expect: 100-continue', () => {
       text += piece;
       if (text === 'HTTP/1.1 100 Continue\r\n\r\n') socket.write(body);
     });
-    await once(socket, 'close');
+    await closing(socket);
     return Array.from(text.matchAll(/HTTP\/1\.1 (\d+) /g), ([, status = '']) => status);
   }
 

@@ -1,13 +1,13 @@
 import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { createServer } from 'node:net';
-import { tmpdir } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { describe, expect, test } from 'vitest';
 import { connectTo, transcribe } from '../../support/clients/clients.ts';
-import { loopMount } from '../../support/machine/cgroups.ts';
+import { loopMount, untilUninterruptible } from '../../support/machine/cgroups.ts';
 import { needs } from '../../support/machine/needs.ts';
+import { scratch } from '../../support/machine/scratch.ts';
 import { startDaemon } from '../../support/programs/daemon.ts';
 import { daemonCommand } from '../../support/programs/programs.ts';
 
@@ -132,7 +132,7 @@ describe('the command line', () => {
       '--no-cgroups',
       '--host=127.0.0.1',
       `--port=${port}`,
-      `--runtime-directory=${tmpdir()}/envd-taken`,
+      `--runtime-directory=${scratch()}/run`,
     ]);
     server.close();
     const holder = new RegExp(
@@ -219,12 +219,14 @@ test('a stop that takes too long tells what it waits for', async () => {
   using filesystem = loopMount('16M');
   // With cgroups, a daemon that ends at once would leave them behind.
   await using daemon = await startDaemon({ args: ['--no-cgroups'] });
-  const { promise: begun, resolve } = Promise.withResolvers<void>();
-  const args = ['-c', 'echo; echo x >"$0/file"', filesystem.path];
+  const { promise: begun, resolve } = Promise.withResolvers<number>();
+  const args = ['-c', 'echo x >"$0/file"', filesystem.path];
   filesystem.freeze();
   const run = connectTo(daemon.url).process.start({ process: { cmd: 'bash', args } });
-  const ended = transcribe(run, (event) => void (event.case === 'data' && resolve())).catch(() => null);
-  await begun;
+  const ended = transcribe(run, (event, { pid }) => void (event.case === 'start' && resolve(pid))).catch(
+    () => null,
+  );
+  await untilUninterruptible(await begun);
   // Nothing ends a process that waits for a frozen file system.
   try {
     expect(await daemon.stop()).toBe(1);

@@ -11,6 +11,7 @@ import { needs } from '../../support/machine/needs.ts';
 import { childrenOf, runs, starterOf } from '../../support/machine/proc.ts';
 import { scratch } from '../../support/machine/scratch.ts';
 import { startDaemon } from '../../support/programs/daemon.ts';
+import type { LogLine } from '../../support/programs/log-lines.ts';
 import { daemonCommand } from '../../support/programs/programs.ts';
 import { startDetached } from '../../support/programs/workload.ts';
 import { until } from '../../support/until.ts';
@@ -52,9 +53,8 @@ test.each([
 test('an unreachable notify socket is logged, and the daemon runs', async () => {
   await using daemon = await startDaemon({ env: { NOTIFY_SOCKET: join(scratch(), 'nobody') } });
   expect((await fetch(`${daemon.url}/health`)).status).toBe(204);
-  expect(daemon.log.find(({ msg }) => msg === 'cannot notify the service manager')).toMatchObject({
-    level: 40,
-  });
+  const isTold = ({ msg }: LogLine) => msg === 'cannot notify the service manager';
+  expect(await until('it is logged', () => daemon.log.find(isTold))).toMatchObject({ level: 40 });
 });
 
 test.each([

@@ -22,7 +22,7 @@ const LINK = 'node_modules/.bin/node';
 /** The link under whose name the daemon runs. */
 const OWN_LINK = 'node_modules/.bin/envd';
 /** A test builds the addon twice; the machine may be busy. */
-const PATIENCE = { timeout: 180_000 };
+const PATIENCE = { timeout: 600_000 };
 
 /** A clone whose dependencies are links to those of this one, without a built addon. */
 function clone(): string {

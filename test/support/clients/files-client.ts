@@ -94,6 +94,11 @@ export function uploadHead(query: string, headers: Readonly<Record<string, strin
   return `POST /files?${query} HTTP/1.1\r\nhost: test\r\n${lines.join('')}\r\n`;
 }
 
+/** How many archives the daemon has dropped because their clients stalled. */
+export function droppedArchives({ log }: TestDaemon): number {
+  return log.filter(({ err }) => JSON.stringify(err)?.includes('archive was dropped')).length;
+}
+
 /** Waits until the daemon has logged `count` operations on /files beyond those before. */
 export async function operationsLogged(daemon: TestDaemon, count: number): Promise<void> {
   const seen = () => daemon.log.filter((line) => String(line.operation).endsWith(' /files')).length;

@@ -1,8 +1,8 @@
-import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { create, type MessageInitShape } from '@bufbuild/protobuf';
 import { type Codec, encodeFrame } from '../../../src/daemon/http/protocol/codec.ts';
 import { ConnectRequestSchema, StartRequestSchema } from '../../../src/gen/process/process_pb.js';
+import { closing } from './closing.ts';
 
 /** A streaming request as bytes, for a client with little overhead. */
 export function startRequest(init: MessageInitShape<typeof StartRequestSchema>, codec: Codec): Buffer {
@@ -68,6 +68,6 @@ export async function drain(
     },
   });
   socket.write(bytes);
-  await once(socket, 'close');
+  await closing(socket);
   return { bytes: total, head, tail };
 }

@@ -14,6 +14,8 @@ export class TestSocket {
   /** The text messages, which are JSON. */
   readonly told: Record<string, unknown>[] = [];
   readonly closed: Promise<Closed>;
+  /** The length of all binary messages so far. */
+  length = 0;
   #pieces: Buffer[] = [];
 
   /** Opens one. Throws when the server does not. `url`: of the daemon. */
@@ -32,8 +34,10 @@ export class TestSocket {
   private constructor(socket: WebSocket) {
     this.socket = socket;
     socket.on('message', (data: Buffer, isBinary) => {
-      if (isBinary) this.#pieces.push(data);
-      else this.told.push(JSON.parse(String(data)));
+      if (isBinary) {
+        this.#pieces.push(data);
+        this.length += data.length;
+      } else this.told.push(JSON.parse(String(data)));
     });
     this.closed = new Promise((resolve) =>
       socket.once('close', (code, reason) => resolve({ code, reason: String(reason) })),

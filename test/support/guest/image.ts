@@ -20,6 +20,8 @@ const TEST_SERVICE = 'etc/systemd/system/multi-user.target.wants/nfs-server.serv
 
 /** Without KVM, and on a busy machine, units may take minutes to start. */
 const PATIENCE = '[Manager]\nDefaultTimeoutStartSec=900\nDefaultTimeoutStopSec=900\n';
+/** So may the next program of an upgrade, and a process. */
+const ENVIRONMENT = 'ENVD_UPGRADE_TIMEOUT=300\nENVD_START_TIMEOUT=120\n';
 
 /** Debian's packages are not available: the machine or the mirror is offline. */
 export class NoPackages extends Error {
@@ -55,8 +57,10 @@ export function buildImage(): Image {
     basename(system),
     basename(kernel),
   ];
-  const disk = cached(`${prefix}disk-${kernelSuite()}`, [DISK_SIZE, PATIENCE, ...inputs], (directory) =>
-    buildDisk(directory, dist, system, kernel),
+  const disk = cached(
+    `${prefix}disk-${kernelSuite()}`,
+    [DISK_SIZE, PATIENCE, ENVIRONMENT, ...inputs],
+    (directory) => buildDisk(directory, dist, system, kernel),
   );
   const init = fileURLToPath(new URL('init.sh', import.meta.url));
   const initrd = cached(`${prefix}initrd-${kernelSuite()}`, [init, basename(kernel)], (directory) =>
@@ -128,6 +132,8 @@ function buildDisk(directory: string, dist: string, system: string, kernel: stri
     rmSync(join(root, TEST_SERVICE));
     mkdirSync(join(root, 'etc/systemd/system.conf.d'));
     writeFileSync(join(root, 'etc/systemd/system.conf.d/slow.conf'), PATIENCE);
+    mkdirSync(join(root, 'etc/envd'), { recursive: true });
+    writeFileSync(join(root, 'etc/envd/envd.env'), ENVIRONMENT);
     writeFileSync(join(root, 'etc/hostname'), 'guest\n');
     writeFileSync(join(root, 'etc/hosts'), '127.0.0.1 localhost\n127.0.1.1 guest\n');
     run('mkfs.ext4', ['-q', '-d', root, join(directory, 'disk.ext4'), DISK_SIZE]);

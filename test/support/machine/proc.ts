@@ -94,6 +94,19 @@ export function loopCpuMsOf(pid: number): number {
   return cpuMsIn(`/proc/${pid}/task/${pid}/stat`);
 }
 
+/**
+ * The time that the thread of the caller has run, or has waited for a processor, so far in milliseconds; 0 where the kernel does not
+ * tell. Source: Documentation/scheduler/sched-stats.rst, "/proc/<pid>/schedstat".
+ */
+export function awakeMs(): number {
+  try {
+    const [ran = 0, waited = 0] = readFileSync('/proc/thread-self/schedstat', 'utf8').split(' ').map(Number);
+    return (ran + waited) / 1e6;
+  } catch {
+    return 0;
+  }
+}
+
 function cpuMsIn(path: string): number {
   const fields = readFileSync(path, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
   return (Number(fields[11]) + Number(fields[12])) * MS_OF_A_TICK;

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { usableCgroupMount } from '../machine/machine.ts';
 import { endWithTests } from './end-with-tests.ts';
-import { type LogLine, portWhenReady } from './log-lines.ts';
+import { type End, endOf, type LogLine, portWhenReady } from './log-lines.ts';
 import { daemonCommand } from './programs.ts';
 
 const { PATH, NODE_COMPILE_CACHE } = process.env;
@@ -21,7 +21,7 @@ export interface TestDaemon extends AsyncDisposable {
   readonly log: readonly LogLine[];
   /** Sends SIGTERM unless the daemon has ended, and waits; returns the exit code. */
   stop(signal?: NodeJS.Signals): Promise<number | null>;
-  readonly exited: Promise<{ code: number | null; signal: NodeJS.Signals | null }>;
+  readonly exited: Promise<End>;
 }
 
 export interface DaemonOptions {
@@ -77,7 +77,7 @@ function removeCgroup(path: string): void {
 
 class RunningDaemon implements TestDaemon {
   readonly log: LogLine[] = [];
-  readonly exited: Promise<{ code: number | null; signal: NodeJS.Signals | null }>;
+  readonly exited: Promise<End>;
   port = 0;
   readonly scratch: string;
   readonly cgroupRoot: string | null;
@@ -87,7 +87,7 @@ class RunningDaemon implements TestDaemon {
     this.#child = child;
     this.scratch = scratch;
     this.cgroupRoot = cgroupRoot;
-    this.exited = new Promise((resolve) => child.once('exit', (code, signal) => resolve({ code, signal })));
+    this.exited = endOf(child);
   }
 
   get pid(): number {

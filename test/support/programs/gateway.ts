@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { endWithTests } from './end-with-tests.ts';
-import { type LogLine, portWhenReady } from './log-lines.ts';
+import { type End, endOf, type LogLine, portWhenReady } from './log-lines.ts';
 import { gatewayCommand } from './programs.ts';
 
 const { PATH, NODE_COMPILE_CACHE } = process.env;
@@ -26,7 +26,7 @@ export interface GatewayOptions {
 /** The real gateway, in a process of its own on a loopback port. */
 export class TestGateway implements AsyncDisposable {
   readonly log: LogLine[] = [];
-  readonly exited: Promise<{ readonly code: number | null; readonly signal: NodeJS.Signals | null }>;
+  readonly exited: Promise<End>;
   readonly directory: string;
   port = 0;
   readonly #child: ChildProcess;
@@ -36,7 +36,7 @@ export class TestGateway implements AsyncDisposable {
     this.#child = child;
     this.directory = directory;
     this.#ownDirectory = ownDirectory;
-    this.exited = new Promise((resolve) => child.once('exit', (code, signal) => resolve({ code, signal })));
+    this.exited = endOf(child);
   }
 
   get url(): string {

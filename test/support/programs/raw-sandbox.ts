@@ -39,8 +39,8 @@ export async function startRawSandbox(behaviour: Behaviour = (socket) => socket.
   return sandbox;
 }
 
-/** The time limit of an exchange. */
-const PATIENCE_MS = 15_000;
+/** After this time an exchange is taken to hang. */
+const PATIENCE_MS = 120_000;
 
 /**
  * Sends bytes to a local port, piece by piece, and resolves with everything received until the connection ends, in

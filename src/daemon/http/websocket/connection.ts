@@ -57,6 +57,11 @@ export class WebSocketConnection {
     await promise.finally(() => this.#sending.taken());
   }
 
+  /** Whether the closing handshake has begun, or the connection is closed. */
+  get isClosing(): boolean {
+    return this.#socket.readyState !== this.#socket.OPEN;
+  }
+
   onStall(listener: () => void): void {
     this.#sending.onStall(listener);
   }

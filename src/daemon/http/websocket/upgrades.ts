@@ -114,7 +114,8 @@ export class Upgrades {
       await call.race(route.serve({ connection, call, params, query }));
       connection.close(null);
     } catch (error) {
-      if (socket.destroyed) return;
+      // That a client leaves is no failure, however a write notices it.
+      if (socket.destroyed || connection?.isClosing) return;
       recordFailure(call, error);
       if (connection) connection.close(error);
       else {

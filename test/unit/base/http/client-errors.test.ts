@@ -4,6 +4,7 @@ import { type AddressInfo, connect } from 'node:net';
 import { expect, onTestFinished, test } from 'vitest';
 import { clientErrorHandler } from '../../../../src/base/http/client-errors.ts';
 import { Connections } from '../../../../src/base/http/connections.ts';
+import { closing } from '../../../support/clients/closing.ts';
 
 test('a header that takes too long is 408', async () => {
   const server = createServer({ headersTimeout: 50, connectionsCheckingInterval: 10 });
@@ -68,7 +69,7 @@ test('after the start of a response, the connection is closed without a second r
     text += chunk;
   });
   socket.write('POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n');
-  await once(socket, 'close');
+  await closing(socket);
   expect(text).toContain('begun');
   expect(text.match(/HTTP\/1.1/g)).toHaveLength(1);
 });
