@@ -51,4 +51,5 @@ test('the usage of the end event', () => {
     peakMemoryBytes: 4096,
   });
   expect(endEvent(exit(0), false, null).usage.peakMemoryBytes).toBeNull();
+  expect(endEvent(exit(0), false, { ...tree(null), refusedTasks: 0 }).usage.refusedTasks).toBe(0);
 });
