@@ -1,4 +1,4 @@
-import { existsSync, readdirSync, statSync } from 'node:fs';
+import { readdirSync, rmdirSync, statSync } from 'node:fs';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ProcessEvent_EndEvent } from '../../../src/gen/process/process_pb.js';
@@ -99,6 +99,12 @@ describe('limits that every guest can keep', () => {
   });
 });
 
+/** The cgroups of single processes. */
+const leaves = () =>
+  ['user', 'ptys'].flatMap((kind) =>
+    readdirSync(`${daemon.cgroupRoot}/${kind}`, { withFileTypes: true }).filter((one) => one.isDirectory()),
+  );
+
 describe('limits that need a controller of cgroup v2', () => {
   const FILES = {
     memoryBytes: [64n * 1024n * 1024n, 'memory.max', String(64 * 1024 * 1024)],
@@ -137,18 +143,45 @@ describe('limits that need a controller of cgroup v2', () => {
 
   test('leave no cgroup when they are refused', async () => {
     needs('cgroup v2');
-    const left = () =>
-      ['user', 'ptys'].flatMap((kind) =>
-        readdirSync(`${daemon.cgroupRoot}/${kind}`, { withFileTypes: true }).filter((one) =>
-          one.isDirectory(),
-        ),
-      );
     for (const more of [{}, { pty: {} }]) {
       await errorOf(run('true', { tasks: 1 }, more));
-      await errorOf(run('true', { openFiles: 9 }, { process: { cmd: '/no-such-program' }, ...more }));
+      const missing = { process: { cmd: '/no-such-program' }, ...more };
+      expect((await errorOf(run('', { openFiles: 9 }, missing)))?.code).toBe(Code.NotFound);
     }
-    await until('the cgroups are gone', () => left().length === 0);
-    expect(existsSync(`${daemon.cgroupRoot}/user`)).toBe(true);
+    await until('the cgroups are gone', () => leaves().length === 0);
+  });
+});
+
+describe('the cgroup of a process with limits', () => {
+  const LIMITS = { openFiles: 64 };
+
+  test('is made again above it, where a process of the guest has removed that', async () => {
+    needs('cgroup v2');
+    await until('no process is left', () => leaves().length === 0);
+    for (const [kind, more] of [
+      ['user', {}],
+      ['ptys', { pty: {} }],
+    ] as const) {
+      rmdirSync(`${daemon.cgroupRoot}/${kind}`);
+      expect((await run('ulimit -n', LIMITS, more)).text).toBe('64');
+    }
+  });
+
+  test('is not left where the workload is frozen, and the start is refused', async () => {
+    needs('cgroup v2');
+    const post = (path: string) => fetch(`${daemon.url}${path}`, { method: 'POST' });
+    expect((await post('/freeze')).status).toBe(204);
+    try {
+      const error = await errorOf(run('true', LIMITS));
+      expect([error?.code, error?.rawMessage]).toEqual([
+        Code.Unavailable,
+        'cannot start a process: the workload is frozen',
+      ]);
+      await until('the cgroup is gone', () => leaves().length === 0);
+    } finally {
+      expect((await post('/unfreeze')).status).toBe(204);
+    }
+    expect((await run('ulimit -n', LIMITS)).text).toBe('64');
   });
 });
 
