@@ -196,7 +196,10 @@ describe('the limits of one command', whenBooted, () => {
     await using guest = await resumed(booted);
     const daemon = await guest.mainPid();
     const limits = { memoryBytes: BigInt(64 * MIB) };
-    const neighbor = { cmd: 'perl', args: ['-e', 'my $x = "x" x 20_000_000; print "up\n"; sleep 1000'] };
+    const neighbor = {
+      cmd: 'perl',
+      args: ['-e', '$| = 1; my $x = "x" x 20_000_000; print "up\n"; sleep 1000'],
+    };
     const neighbors = [limits, undefined].map((its, index) =>
       guest.process
         .start({ process: neighbor, tag: `neighbor-${index}`, ...(its && { limits: its }) })
@@ -269,7 +272,12 @@ describe('the limits of one command', whenBooted, () => {
     };
     const { pty } = await transcribe(guest.process.start({ process, pty: {}, limits: { tasks: 9 } }));
     expect(String(pty)).toBe('9\r\n');
-    const left = 'ls -d /sys/fs/cgroup/envd/*/*-limited 2>/dev/null | wc -l';
-    await expect.poll(() => guest.system(left)).toBe('0');
+    const left = () => guest.system('ls -d /sys/fs/cgroup/envd/*/*-limited 2>/dev/null | wc -l');
+    const sleep = { process: { cmd: 'sleep', args: ['1000'] }, tag: 'held', limits: { tasks: 9 } };
+    const held = transcribe(guest.process.start(sleep));
+    await expect.poll(left).toBe('1');
+    await guest.process.sendSignal({ process: byTag('held'), signal: Signal.SIGKILL });
+    expect((await held).end?.status).toBe('signal: killed');
+    await expect.poll(left).toBe('0');
   });
 });
