@@ -36,9 +36,11 @@ export type OnProcess = (event: string, a: number, b: number, c: number, d: numb
  *
  * `numbers` are u32, in this order: uid; gid; descriptor of the terminal (it becomes descriptors 0 to 2 and the controlling terminal,
  * and the caller keeps ownership; -1: pipes); whether descriptor 0 is a pipe (1) or /dev/null (0); nice value; level of the best-effort
- * I/O class; oom_score_adj; limit in milliseconds; number of arguments (at least 1); number of variables; the supplementary groups.
+ * I/O class; oom_score_adj; limit in milliseconds; number of arguments (at least 1); number of variables; whether the cgroup exists
+ * already (1) or is created (0); most open descriptors, and the two halves of the most bytes of a file, the low one first (0: the limit
+ * of this process; a hard limit is never raised); the supplementary groups.
  *
- * `strings` end with NUL each, in this order: the cgroup v2 directory to create and to start in (empty: none; the caller removes it,
+ * `strings` end with NUL each, in this order: the cgroup v2 directory to start in (empty: none; the caller removes it,
  * also after a failed start; below a frozen cgroup, the step `frozen` fails); the file (it is not looked up in PATH, and /bin/sh runs a
  * script without `#!`); the working directory (the user calls chdir(2)); the arguments; the variables as `NAME=value`.
  *
@@ -279,6 +281,9 @@ export interface SmallFile {
  * system calls. Throws EINVAL or ENAMETOOLONG for an impossible path.
  */
 export function readSmallFile(path: string | Buffer, limit: number): SmallFile | null;
+
+/** Returns the inode, `dev:ino`, of a regular file that `readSmallFile` could find; otherwise null. Throws as that does. */
+export function inodeNow(path: string | Buffer): string | null;
 
 // --- files/transfer.c -------------------------------------------------------------------------------------
 

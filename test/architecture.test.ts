@@ -332,20 +332,20 @@ describe('undocumented API', () => {
 describe('budget', () => {
   /** The most lines of each part. A change that needs more raises the number in the same commit, whose message says why. */
   const LINES: Readonly<Record<string, number>> = {
-    'the core, src/daemon without extensions': 25_642,
+    'the core, src/daemon without extensions': 25_802,
     'src/daemon/extensions': 6006,
     'src/daemon/services/collector': 363,
-    'src/daemon/services/files': 2608,
+    'src/daemon/services/files': 2609,
     'src/daemon/services/guest': 423,
     'src/daemon/services/handover': 645,
     'src/daemon/services/init': 1559,
     'src/daemon/services/pause': 990,
     'src/daemon/services/ports': 457,
-    'src/daemon/services/process': 3011,
+    'src/daemon/services/process': 3132,
     'src/daemon/services/records': 313,
     'src/daemon/services/watch': 2956,
     'src/kubernetes': 2500,
-    'native/src': 4397,
+    'native/src': 4437,
   };
   /** The files at the top of each program. */
   const TOPS: Readonly<Record<string, readonly string[]>> = {

@@ -112,6 +112,20 @@ export function object<M extends Members>(members: M): Shape<ValuesOf<M>> {
   };
 }
 
+/** Returns a shape as `object` does, which refuses unknown members, because a limit with a misspelled name would be no limit. */
+export function closed<M extends Members>(members: M): Shape<ValuesOf<M>> {
+  const { schema, read } = object(members);
+  return {
+    schema,
+    read(value, name) {
+      const unknown = Object.keys(asRecord(value, name)).find((member) => !Object.hasOwn(members, member));
+      if (unknown === undefined) return read(value, name);
+      const text = `unknown member '${name && `${name}.`}${unknown}': use ${Object.keys(members).join(', ')}`;
+      throw new EnvdError('invalid_argument', text);
+    },
+  };
+}
+
 /** Returns a shape of an object with any member names, which `checkName` checks; null when absent. */
 export function record<T>(
   item: Shape<T>,

@@ -26,6 +26,12 @@ describe('a daemon without extensions', () => {
     expect(await envctl(url, ['attach', '7', '--no-input'])).toMatchObject({ code: 4, stdout: 'attached\n' });
   });
 
+  test('is not asked for limits, which it would ignore', async () => {
+    const { url } = await stub();
+    const { code, stderr } = await envctl(url, ['run', '--memory', '1M', 'echo', 'a']);
+    expect([code, stderr]).toEqual([125, expect.stringContaining('does not offer limits of a process')]);
+  });
+
   test('lists processes and signals them', async () => {
     const { url, signals } = await stub();
     expect(JSON.parse((await envctl(url, ['ps', '--json'])).stdout)).toEqual({

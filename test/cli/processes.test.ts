@@ -34,6 +34,30 @@ describe('run', () => {
     expect(bytes.equals(input)).toBe(true);
   });
 
+  test('limits what the command takes, or says why not', async () => {
+    const { stdout } = await run('run', '--nofile', '64', '--nice', '7', 'sh', '-c', 'ulimit -n; nice');
+    expect(stdout).toBe('64\n7\n');
+    const options = ['--memory', '512M', '--cpus', '0.5', '--pids', '50'];
+    const { code, stderr } = await run('run', ...options, 'true');
+    if (code !== 0)
+      expect(stderr).toBe(
+        'envctl: cannot start a process with limits.memoryBytes: cgroup v2 has no controller memory here\n',
+      );
+  });
+
+  test.each([
+    ['--memory', '0', 'a size such as 65536, 512M or 2G'],
+    ['--memory', '9999999T', 'a size'],
+    ['--memory', '-1', 'a size'],
+    ['--cpus', '0.001', 'a number of CPUs'],
+    ['--pids', '4194305', 'a whole number from 1 to 4194304'],
+    ['--nofile', 'NaN', 'a whole number from 1 to 2147483647'],
+    ['--nice', '-5', 'a whole number from 0 to 19'],
+  ])('refuses %s %s', async (option, value, wanted) => {
+    const { code, stderr } = await run('run', `${option}=${value}`, 'true');
+    expect([code, stderr]).toEqual([120, expect.stringContaining(`It must be ${wanted}`)]);
+  });
+
   test('options behind the command are its own', async () => {
     expect(await run('run', 'echo', '--json', '-t', '--help')).toMatchObject({
       stdout: '--json -t --help\n',

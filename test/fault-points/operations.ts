@@ -61,7 +61,7 @@ async function opened<T>(path: string, flags: number, use: (descriptor: number) 
 /** Text of a process, its exit, or the step that failed, as an error of that step. */
 function run(native: Native, file: string, args: readonly string[]): Promise<unknown> {
   const { promise, resolve, reject } = Promise.withResolvers<unknown>();
-  const fixed = [0, 0, -1, 0, 0, 4, 100, LIMIT_MS, args.length, 1, 7];
+  const fixed = [0, 0, -1, 0, 0, 4, 100, LIMIT_MS, args.length, 1, 0, 0, 0, 0, 7];
   const strings = ['', file, '/', ...args, 'A=b'].map((text) => `${text}\0`).join('');
   let ends: number[] = [];
   native.spawn(Buffer.from(Uint32Array.from(fixed).buffer), bytes(strings), (event, a, b, c, d) => {
@@ -204,6 +204,11 @@ export const OPERATIONS: readonly Operation[] = [
     name: 'readSmallFile',
     call: (native, directory) => native.readSmallFile(`${directory}/file`, 100)?.content.toString() ?? null,
     mayBe: (result) => result === null,
+  },
+  {
+    name: 'inodeNow',
+    call: (native, directory) => native.inodeNow(`${directory}/file`) !== null,
+    mayBe: (result) => result === false,
   },
   {
     name: 'storeFile, a new one',

@@ -6,8 +6,9 @@ import {
   Signal,
   SignalScope,
 } from '../../src/gen/process/process_pb.js';
-import { byTag, transcribe } from '../support/clients/clients.ts';
+import { byTag, type Clients, transcribe } from '../support/clients/clients.ts';
 import { booted, whenBooted } from '../support/guest/booted.ts';
+import type { Guest } from '../support/guest/guest.ts';
 import { resumed } from '../support/guest/resumed.ts';
 
 const PAGE = 4096;
@@ -169,5 +170,114 @@ describe('the limits of the workload', whenBooted, () => {
     expect(await guest.mainPid()).toBe(daemon);
     expect(await guest.shell(`cat /proc/${pid}/comm`)).toBe('sleep');
     expect(await guest.shell('systemctl is-active envd')).toBe('active');
+  });
+});
+
+describe('the limits of one command', whenBooted, () => {
+  type Limits = NonNullable<Parameters<Clients['process']['start']>[0]['limits']>;
+
+  /** Runs perl with limits to its end. */
+  async function run(guest: Guest, script: string, limits?: Limits) {
+    let end: ProcessEvent_EndEvent | null = null;
+    const process = { cmd: 'perl', args: ['-e', script] };
+    const { stdout } = await transcribe(
+      guest.process.start({ process, stdin: false, ...(limits && { limits }) }),
+      (event) => {
+        if (event.case === 'end') end = event.value;
+      },
+    );
+    return { stdout: String(stdout), end: end as ProcessEvent_EndEvent | null };
+  }
+
+  /** Prints a file of the command's own cgroup. */
+  const OWN = 'sub own { my ($c) = `cat /proc/self/cgroup` =~ m{^0::(.*)$}m; `cat /sys/fs/cgroup$c/$_[0]` }';
+
+  test('memory: a command ends at its limit with all below it, and its neighbors run on', async () => {
+    await using guest = await resumed(booted);
+    const daemon = await guest.mainPid();
+    const limits = { memoryBytes: BigInt(64 * MIB) };
+    const neighbor = {
+      cmd: 'perl',
+      args: ['-e', '$| = 1; my $x = "x" x 20_000_000; print "up\n"; sleep 1000'],
+    };
+    const neighbors = [limits, undefined].map((its, index) =>
+      guest.process
+        .start({ process: neighbor, tag: `neighbor-${index}`, ...(its && { limits: its }) })
+        [Symbol.asyncIterator](),
+    );
+    for (const events of neighbors)
+      for (let up = false; !up; ) {
+        const event = (await events.next()).value?.event?.event;
+        up = event?.case === 'data';
+      }
+
+    const script = 'system("perl", "-e", q{my $x = "x" x 300_000_000; print "kept\n"}); print "went on\n"';
+    const { stdout, end } = await run(guest, script, limits);
+    expect(stdout).toBe('');
+    expect(end).toMatchObject({ signal: 'SIGKILL', reason: EndReason.OUT_OF_MEMORY });
+    const peak = end?.usage?.peakMemoryBytes;
+    if (peak !== undefined) expect(Number(peak)).toBeLessThan((64 + 4) * MIB);
+    // The least limit is one in which no program runs.
+    const least = await run(guest, 'print "ran\n"', { memoryBytes: 1n });
+    expect(least.end).toMatchObject({ signal: 'SIGKILL', reason: EndReason.OUT_OF_MEMORY });
+
+    const { processes } = await guest.process.list({});
+    expect(processes.map(({ tag }) => tag).filter((tag) => tag?.startsWith('neighbor'))).toEqual([
+      'neighbor-0',
+      'neighbor-1',
+    ]);
+    expect(await guest.mainPid()).toBe(daemon);
+    expect(await guest.shell('echo well')).toBe('well');
+  });
+
+  test('tasks: no more than the limit are made, the refused ones are counted, and others make theirs', async () => {
+    await using guest = await resumed(booted);
+    const forks =
+      'my ($no, @kids) = 0; for (1 .. 20) { my $p = fork; defined $p or $no++, next; $p or sleep(1000), exit; push @kids, $p } print "$no\n"; kill 9, @kids; wait for @kids';
+    const limited = await run(guest, forks, { tasks: 10 });
+    expect(limited.stdout).toBe('11\n');
+    expect(limited.end?.usage?.refusedTasks).toBe(11n);
+    const others = await run(guest, forks);
+    expect(others.stdout).toBe('0\n');
+    expect(others.end?.usage?.refusedTasks).toBeUndefined();
+  });
+
+  test('CPU: the time of all together is bounded, and shares are as asked for', async () => {
+    await using guest = await resumed(booted);
+    const busy = `${OWN} my $end = time + 3; 1 while time < $end; print own("cpu.max"), own("cpu.stat")`;
+    const { stdout } = await run(guest, busy, { cpuPercent: 20 });
+    expect(stdout).toMatch(/^20000 100000\n/);
+    expect(Number(/^nr_throttled (\d+)$/m.exec(stdout)?.[1])).toBeGreaterThan(0);
+    const shown = `${OWN} print own("cpu.weight"), own("cpu.weight.nice"), getpriority(0, 0)`;
+    expect((await run(guest, shown, { cpuWeight: 7 })).stdout).toMatch(/^7\n/);
+    expect((await run(guest, shown, { nice: 10 })).stdout).toMatch(/\n10\n10$/);
+    expect((await run(guest, shown)).stdout).toBe('100\n0\n0');
+  });
+
+  test('they hold in terminals, by POST /exec, and leave no cgroup behind', async () => {
+    await using guest = await resumed(booted);
+    const body = JSON.stringify({
+      cmd: 'sh',
+      args: ['-c', 'cat /sys/fs/cgroup$(sed -n s/^0:://p /proc/self/cgroup)/memory.max'],
+      limits: { memoryBytes: 64 * MIB, tasks: 9 },
+    });
+    const answer = await guest.call('POST', '/exec', body);
+    expect([answer.status, ((await answer.json()) as { stdout: string }).stdout]).toEqual([
+      200,
+      `${64 * MIB}\n`,
+    ]);
+    const process = {
+      cmd: 'sh',
+      args: ['-c', 'cat /sys/fs/cgroup$(sed -n s/^0:://p /proc/self/cgroup)/pids.max'],
+    };
+    const { pty } = await transcribe(guest.process.start({ process, pty: {}, limits: { tasks: 9 } }));
+    expect(String(pty)).toBe('9\r\n');
+    const left = () => guest.system('ls -d /sys/fs/cgroup/envd/*/*-limited 2>/dev/null | wc -l');
+    const sleep = { process: { cmd: 'sleep', args: ['1000'] }, tag: 'held', limits: { tasks: 9 } };
+    const held = transcribe(guest.process.start(sleep));
+    await expect.poll(left).toBe('1');
+    await guest.process.sendSignal({ process: byTag('held'), signal: Signal.SIGKILL });
+    expect((await held).end?.status).toBe('signal: killed');
+    await expect.poll(left).toBe('0');
   });
 });

@@ -177,3 +177,7 @@ void record_name(records* out, const char* name) {
   const struct stat unknown = {0};
   append_entry(out, &unknown, &unknown, name, "", -1, "");
 }
+
+void name_inode(const struct stat* status, char name[INODE_NAME]) {
+  snprintf(name, INODE_NAME, "%llu:%llu", (unsigned long long)status->st_dev, (unsigned long long)status->st_ino);
+}

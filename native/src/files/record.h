@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 // A byte buffer that grows. After an error (ENOMEM, or EOVERFLOW beyond 64 MiB), nothing more is appended.
@@ -29,3 +30,7 @@ int record_attributes(records* out, int file, const char* prefix, ssize_t most);
 
 // Appends the record of an entry whose stat failed, in which all numbers are 0.
 void record_name(records* out, const char* name);
+
+// Writes what tells an inode from all others of now, `dev:ino`.
+enum { INODE_NAME = 48 };
+void name_inode(const struct stat* status, char name[INODE_NAME]);

@@ -10,21 +10,31 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "files/record.h"
 #include "support/mounts.h"
 #include "support/napi.h"
 
-// Opens a regular file without blocking. Returns -1 when that might block, or the path has a link. Opens the file
-// that was checked instead of the path again. AT_STATX_DONT_SYNC avoids a request to a server.
-static int open_now(const char* path) {
+// Finds a regular file without blocking. Returns -1 when that might block, or the path has a link.
+// AT_STATX_DONT_SYNC avoids a request to a server.
+static int find_now(const char* path) {
   struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_CACHED | RESOLVE_NO_SYMLINKS};
   struct statx status;
-  char link[32];
-  int file = -1, place = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
+  int place = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
   if (place < 0) return -1;
-  snprintf(link, sizeof link, "/proc/self/fd/%d", place);
   if (statx(place, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &status) == 0 && S_ISREG(status.stx_mode) &&
       mounts_is_quick(place))
-    file = open(link, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    return place;
+  close(place);
+  return -1;
+}
+
+// Opens the file that was checked instead of the path again.
+static int open_now(const char* path) {
+  char link[32];
+  int place = find_now(path);
+  if (place < 0) return -1;
+  snprintf(link, sizeof link, "/proc/self/fd/%d", place);
+  int file = open(link, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   close(place);
   return file;
 }
@@ -60,4 +70,16 @@ EXPORTED(readSmallFile) {
     return envd_null(env);
   return envd_object(env, {"content", content}, {"inode", envd_bigint(env, (int64_t)status.st_ino)},
                      {"modifiedNs", envd_bigint(env, modified)});
+}
+
+EXPORTED(inodeNow) {
+  struct stat status;
+  char path[PATH_MAX], inode[INODE_NAME];
+  if (!arg_parse(env, info, "p", "open", path)) return NULL;
+  int place = find_now(path);
+  if (place < 0) return envd_null(env);
+  bool found = fstat(place, &status) == 0;
+  close(place);
+  if (found) name_inode(&status, inode);
+  return found ? envd_text(env, inode) : envd_null(env);
 }

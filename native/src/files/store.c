@@ -141,7 +141,7 @@ typedef struct {
   gid_t gid;
   char* content;
   size_t length;
-  char inode[48];  // the inode of the file that exists, `dev:ino`; "": there is none
+  char inode[INODE_NAME];  // the inode of the file that exists, `dev:ino`; "": there is none
   char prefix[XATTR_NAME_MAX + 1];
   char path[PATH_MAX];
 } storing;
@@ -170,10 +170,6 @@ static bool is_ordinary(int file) {
          system.f_type == BTRFS_SUPER_MAGIC;
 }
 
-static void name_inode(const struct stat* status, char name[48]) {
-  snprintf(name, 48, "%llu:%llu", (unsigned long long)status->st_dev, (unsigned long long)status->st_ino);
-}
-
 // Gives a file to a user. Clears the set-id bits, as a user's write does: a change of owner does not clear them all.
 static bool give(int file, uid_t uid, gid_t gid, struct stat* status) {
   bool is_other = status->st_uid != uid || status->st_gid != gid;
@@ -185,7 +181,7 @@ static bool give(int file, uid_t uid, gid_t gid, struct stat* status) {
 // Overwrites a file. What may fail for lack of space comes first, to keep the old content. A failure leaves the old owner.
 static bool overwrite(const storing* s, int file) {
   struct stat before, status;
-  char inode[48];
+  char inode[INODE_NAME];
   int64_t length = (int64_t)s->length;
   if (fstat(file, &before) < 0 || !is_ordinary(file) || has_attributes(s, file)) return false;
   name_inode(&before, inode);

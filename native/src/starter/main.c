@@ -68,6 +68,15 @@ static void execute(char* file, char** vector, char** environment) {
   errno = ENOEXEC;
 }
 
+// Lowers the soft and the hard limit to `most`, and never raises the hard one; 0 leaves both.
+static int lower_limit(int resource, rlim_t most) {
+  struct rlimit limit;
+  if (most == 0) return 0;
+  if (getrlimit(resource, &limit) < 0) return -1;
+  limit.rlim_cur = limit.rlim_max = most < limit.rlim_max ? most : limit.rlim_max;
+  return setrlimit(resource, &limit);
+}
+
 static void set_up(const plan_head* plan, const gid_t* groups, const int* descriptors) {
   const int reports = descriptors[REPORTS],
             io_priority = IOPRIO_CLASS_BE << IOPRIO_CLASS_SHIFT | (int)plan->given.io_priority;
@@ -85,7 +94,8 @@ static void set_up(const plan_head* plan, const gid_t* groups, const int* descri
   // EACCES: a higher value of the daemon stays where it has no CAP_SYS_NICE. Source: setpriority(2).
   if (setpriority(PRIO_PROCESS, 0, (int)plan->given.nice) < 0 && errno != EACCES) fail(reports, "setpriority");
   if (syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, io_priority) < 0) fail(reports, "ioprio_set");
-  if (setrlimit(RLIMIT_CORE, &plan->core) < 0 || setrlimit(RLIMIT_NOFILE, &plan->descriptors) < 0)
+  if (setrlimit(RLIMIT_CORE, &plan->core) < 0 || setrlimit(RLIMIT_NOFILE, &plan->descriptors) < 0 ||
+      lower_limit(RLIMIT_NOFILE, plan->given.open_files) < 0 || lower_limit(RLIMIT_FSIZE, plan->given.file_bytes) < 0)
     fail(reports, "setrlimit");
   if (setgroups(plan->group_count, groups) < 0 && !may_stay(plan)) fail(reports, "setgroups");
   if (setresgid(plan->given.gid, plan->given.gid, plan->given.gid) < 0) fail(reports, "setresgid");
@@ -106,9 +116,10 @@ static _Noreturn void run_child(const plan_head* plan, const gid_t* groups, char
   fail(reports, "execve");
 }
 
-// Creates the cgroup and opens it; who can list a directory can keep it locked. Returns NULL, or the step that failed.
-static const char* make_cgroup(const char* path, int* cgroup) {
-  if (mkdir(path, 0711) == 0) *cgroup = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+// Opens the cgroup, which is created first unless it `is_made`; who can list a directory can keep it locked. Returns NULL,
+// or the step that failed.
+static const char* open_cgroup(const char* path, bool is_made, int* cgroup) {
+  if (is_made || mkdir(path, 0711) == 0) *cgroup = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   errno = *cgroup < 0 ? errno : frozen_error(*cgroup);
   return errno == 0 ? NULL : errno == EAGAIN ? "frozen" : "cgroup";
 }
@@ -118,7 +129,7 @@ static void start(const plan_head* plan, const int* descriptors) {
   const gid_t* groups = (const gid_t*)(plan + 1);
   char* path = (char*)(groups + plan->group_count);
   int cgroup = -1;
-  const char* failed = path[0] ? make_cgroup(path, &cgroup) : NULL;
+  const char* failed = path[0] ? open_cgroup(path, plan->given.cgroup_is_made, &cgroup) : NULL;
   struct clone_args clone = {.flags = CLONE_PARENT | CLONE_INTO_CGROUP, .cgroup = (uint64_t)cgroup};
   // Engines of containers hide clone3, whose flags their filters cannot read; it is needed for a cgroup alone.
   long pid = failed        ? -1

@@ -1,7 +1,7 @@
 // The protocol between the daemon and the starter, its child that forks for it. A request is a message with a plan and
 // descriptors: the pipe for reports, and 0 to 2 of the new process. A plan longer than PLAN_BYTES is in a file, whose
 // descriptor follows; the message then has one byte. A plan is a plan_head, the supplementary groups (u32), and strings
-// that end with NUL: the cgroup to create or "", the file, the working directory, the arguments, the variables.
+// that end with NUL: the cgroup or "", the file, the working directory, the arguments, the variables.
 #pragma once
 
 #include <errno.h>
@@ -17,6 +17,8 @@ enum { REPORTS, STDIN, STDOUT, STDERR, PLAN, MOST_DESCRIPTORS, PLAN_BYTES = 8192
 // The argument `numbers` of `spawn` without the groups, see native/index.d.ts.
 typedef struct {
   uint32_t uid, gid, terminal, stdin_pipe, nice, io_priority, oom_score_adj, limit_ms, arg_count, env_count;
+  uint32_t cgroup_is_made, open_files;  // 0: no limit of open files
+  uint64_t file_bytes;                  // 0: no limit
 } plan_numbers;
 
 typedef struct {

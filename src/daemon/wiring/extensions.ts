@@ -87,6 +87,7 @@ export async function runDoctor(config: Config): Promise<void> {
 export function extensionObstacles({ obstacle }: CgroupAbilities): Record<string, string | null> {
   const processes = {
     exec: null,
+    limits: null,
     ndjson: null,
     usage: null,
     history: null,

@@ -299,6 +299,13 @@ export declare type StartRequest = Message<"process.StartRequest"> & {
    * @generated from field: optional string start_id = 100;
    */
   startId?: string | undefined;
+
+  /**
+   * Extension. What the process and its descendants may take.
+   *
+   * @generated from field: optional process.Limits limits = 101;
+   */
+  limits?: Limits | undefined;
 };
 
 /**
@@ -306,6 +313,70 @@ export declare type StartRequest = Message<"process.StartRequest"> & {
  * Use `create(StartRequestSchema)` to create a new message.
  */
 export declare const StartRequestSchema: GenMessage<StartRequest>;
+
+/**
+ * Limits of one command. None raises what the daemon's own limits allow. A value that no system can keep is `invalid_argument`, and
+ * a limit that this guest cannot keep is `failed_precondition`.
+ *
+ * @generated from message process.Limits
+ */
+export declare type Limits = Message<"process.Limits"> & {
+  /**
+   * All together have this much memory and no swap, in bytes. At the limit the kernel kills all of them, and the reason is
+   * END_REASON_OUT_OF_MEMORY.
+   *
+   * @generated from field: optional uint64 memory_bytes = 1;
+   */
+  memoryBytes?: bigint | undefined;
+
+  /**
+   * From 1 to 10000: the share of the CPU time beside other commands, which have 100.
+   *
+   * @generated from field: optional uint32 cpu_weight = 2;
+   */
+  cpuWeight?: number | undefined;
+
+  /**
+   * The CPU time of all together, in percent of one CPU.
+   *
+   * @generated from field: optional uint32 cpu_percent = 3;
+   */
+  cpuPercent?: number | undefined;
+
+  /**
+   * All processes and threads. EndEvent.usage counts those that were refused.
+   *
+   * @generated from field: optional uint32 tasks = 4;
+   */
+  tasks?: number | undefined;
+
+  /**
+   * Open descriptors of each process.
+   *
+   * @generated from field: optional uint32 open_files = 5;
+   */
+  openFiles?: number | undefined;
+
+  /**
+   * The size that each process can give a file, in bytes. Beyond it, SIGXFSZ is sent to the process.
+   *
+   * @generated from field: optional uint64 file_bytes = 6;
+   */
+  fileBytes?: bigint | undefined;
+
+  /**
+   * From 0 to 19, see setpriority(2).
+   *
+   * @generated from field: optional int32 nice = 7;
+   */
+  nice?: number | undefined;
+};
+
+/**
+ * Describes the message process.Limits.
+ * Use `create(LimitsSchema)` to create a new message.
+ */
+export declare const LimitsSchema: GenMessage<Limits>;
 
 /**
  * @generated from message process.UpdateRequest
@@ -590,6 +661,13 @@ export declare type ResourceUsage = Message<"process.ResourceUsage"> & {
    * @generated from field: optional uint64 peak_memory_bytes = 3;
    */
   peakMemoryBytes?: bigint | undefined;
+
+  /**
+   * How often StartRequest.limits refused a process or thread. It is absent without limits, or without the controller for tasks.
+   *
+   * @generated from field: optional uint64 refused_tasks = 4;
+   */
+  refusedTasks?: bigint | undefined;
 };
 
 /**

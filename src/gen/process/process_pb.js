@@ -8,7 +8,7 @@ import { enumDesc, fileDesc, messageDesc, serviceDesc, tsEnum } from "@bufbuild/
  * Describes the file process/process.proto.
  */
 export const file_process_process = /*@__PURE__*/
-  fileDesc("ChVwcm9jZXNzL3Byb2Nlc3MucHJvdG8SB3Byb2Nlc3MiSgoDUFRZEh8KBHNpemUYASABKAsyES5wcm9jZXNzLlBUWS5TaXplGiIKBFNpemUSDAoEY29scxgBIAEoDRIMCgRyb3dzGAIgASgNIqEBCg1Qcm9jZXNzQ29uZmlnEgsKA2NtZBgBIAEoCRIMCgRhcmdzGAIgAygJEi4KBGVudnMYAyADKAsyIC5wcm9jZXNzLlByb2Nlc3NDb25maWcuRW52c0VudHJ5EhAKA2N3ZBgEIAEoCUgAiAEBGisKCUVudnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQgYKBF9jd2QiVQoLTGlzdFJlcXVlc3QSIgoFc2NvcGUY6AcgASgOMhIucHJvY2Vzcy5MaXN0U2NvcGUSDgoFdXNhZ2UY6QcgASgIEhIKCWFmdGVyX3BpZBjqByABKA0ikAIKDFByb2Nlc3NVc2FnZRITCgt1c2VyX21pY3JvcxgBIAEoBBIVCg1zeXN0ZW1fbWljcm9zGAIgASgEEhkKDG1lbW9yeV9ieXRlcxgDIAEoBEgAiAEBEh4KEXBlYWtfbWVtb3J5X2J5dGVzGAQgASgESAGIAQESEgoFdGFza3MYBSABKA1IAogBARIXCgpyZWFkX2J5dGVzGAYgASgESAOIAQESGgoNd3JpdHRlbl9ieXRlcxgHIAEoBEgEiAEBQg8KDV9tZW1vcnlfYnl0ZXNCFAoSX3BlYWtfbWVtb3J5X2J5dGVzQggKBl90YXNrc0INCgtfcmVhZF9ieXRlc0IQCg5fd3JpdHRlbl9ieXRlcyKYAgoLUHJvY2Vzc0luZm8SJgoGY29uZmlnGAEgASgLMhYucHJvY2Vzcy5Qcm9jZXNzQ29uZmlnEgsKA3BpZBgCIAEoDRIQCgN0YWcYAyABKAlIAIgBARIqCgV1c2FnZRjoByABKAsyFS5wcm9jZXNzLlByb2Nlc3NVc2FnZUgBiAEBEhQKBnBhcmVudBjpByABKA1IAogBARISCgR1c2VyGOoHIAEoCUgDiAEBEhMKBXN0YXRlGOsHIAEoCUgEiAEBEhgKCmFnZV9taWxsaXMY7AcgASgESAWIAQFCBgoEX3RhZ0IICgZfdXNhZ2VCCQoHX3BhcmVudEIHCgVfdXNlckIICgZfc3RhdGVCDQoLX2FnZV9taWxsaXMiSwoMTGlzdFJlc3BvbnNlEicKCXByb2Nlc3NlcxgBIAMoCzIULnByb2Nlc3MuUHJvY2Vzc0luZm8SEgoJdHJ1bmNhdGVkGOgHIAEoCCK7AQoMU3RhcnRSZXF1ZXN0EicKB3Byb2Nlc3MYASABKAsyFi5wcm9jZXNzLlByb2Nlc3NDb25maWcSHgoDcHR5GAIgASgLMgwucHJvY2Vzcy5QVFlIAIgBARIQCgN0YWcYAyABKAlIAYgBARISCgVzdGRpbhgEIAEoCEgCiAEBEhUKCHN0YXJ0X2lkGGQgASgJSAOIAQFCBgoEX3B0eUIGCgRfdGFnQggKBl9zdGRpbkILCglfc3RhcnRfaWQiYgoNVXBkYXRlUmVxdWVzdBIpCgdwcm9jZXNzGAEgASgLMhgucHJvY2Vzcy5Qcm9jZXNzU2VsZWN0b3ISHgoDcHR5GAIgASgLMgwucHJvY2Vzcy5QVFlIAIgBAUIGCgRfcHR5IhAKDlVwZGF0ZVJlc3BvbnNlItoFCgxQcm9jZXNzRXZlbnQSMQoFc3RhcnQYASABKAsyIC5wcm9jZXNzLlByb2Nlc3NFdmVudC5TdGFydEV2ZW50SAASLwoEZGF0YRgCIAEoCzIfLnByb2Nlc3MuUHJvY2Vzc0V2ZW50LkRhdGFFdmVudEgAEi0KA2VuZBgDIAEoCzIeLnByb2Nlc3MuUHJvY2Vzc0V2ZW50LkVuZEV2ZW50SAASNAoJa2VlcGFsaXZlGAQgASgLMh8ucHJvY2Vzcy5Qcm9jZXNzRXZlbnQuS2VlcEFsaXZlSAASLQoDZ2FwGGQgASgLMh4ucHJvY2Vzcy5Qcm9jZXNzRXZlbnQuR2FwRXZlbnRIABpTCgpTdGFydEV2ZW50EgsKA3BpZBgBIAEoDRIsCgdvZmZzZXRzGGQgASgLMhYucHJvY2Vzcy5TdHJlYW1PZmZzZXRzSACIAQFCCgoIX29mZnNldHMaSAoJRGF0YUV2ZW50EhAKBnN0ZG91dBgBIAEoDEgAEhAKBnN0ZGVychgCIAEoDEgAEg0KA3B0eRgDIAEoDEgAQggKBm91dHB1dBrGAQoIRW5kRXZlbnQSEQoJZXhpdF9jb2RlGAEgASgREg4KBmV4aXRlZBgCIAEoCBIOCgZzdGF0dXMYAyABKAkSEgoFZXJyb3IYBCABKAlIAIgBARIiCgZyZWFzb24YZCABKA4yEi5wcm9jZXNzLkVuZFJlYXNvbhITCgZzaWduYWwYZSABKAlIAYgBARIlCgV1c2FnZRhmIAEoCzIWLnByb2Nlc3MuUmVzb3VyY2VVc2FnZUIICgZfZXJyb3JCCQoHX3NpZ25hbBpUCghHYXBFdmVudBIkCgRmcm9tGAEgASgLMhYucHJvY2Vzcy5TdHJlYW1PZmZzZXRzEiIKAnRvGAIgASgLMhYucHJvY2Vzcy5TdHJlYW1PZmZzZXRzGgsKCUtlZXBBbGl2ZUIHCgVldmVudCI8Cg1TdHJlYW1PZmZzZXRzEg4KBnN0ZG91dBgBIAEoBBIOCgZzdGRlcnIYAiABKAQSCwoDcHR5GAMgASgEInEKDVJlc291cmNlVXNhZ2USEwoLdXNlcl9taWNyb3MYASABKAQSFQoNc3lzdGVtX21pY3JvcxgCIAEoBBIeChFwZWFrX21lbW9yeV9ieXRlcxgDIAEoBEgAiAEBQhQKEl9wZWFrX21lbW9yeV9ieXRlcyI1Cg1TdGFydFJlc3BvbnNlEiQKBWV2ZW50GAEgASgLMhUucHJvY2Vzcy5Qcm9jZXNzRXZlbnQiNwoPQ29ubmVjdFJlc3BvbnNlEiQKBWV2ZW50GAEgASgLMhUucHJvY2Vzcy5Qcm9jZXNzRXZlbnQiYwoQU2VuZElucHV0UmVxdWVzdBIpCgdwcm9jZXNzGAEgASgLMhgucHJvY2Vzcy5Qcm9jZXNzU2VsZWN0b3ISJAoFaW5wdXQYAiABKAsyFS5wcm9jZXNzLlByb2Nlc3NJbnB1dCITChFTZW5kSW5wdXRSZXNwb25zZSI3CgxQcm9jZXNzSW5wdXQSDwoFc3RkaW4YASABKAxIABINCgNwdHkYAiABKAxIAEIHCgVpbnB1dCLCAgoSU3RyZWFtSW5wdXRSZXF1ZXN0EjcKBXN0YXJ0GAEgASgLMiYucHJvY2Vzcy5TdHJlYW1JbnB1dFJlcXVlc3QuU3RhcnRFdmVudEgAEjUKBGRhdGEYAiABKAsyJS5wcm9jZXNzLlN0cmVhbUlucHV0UmVxdWVzdC5EYXRhRXZlbnRIABI6CglrZWVwYWxpdmUYAyABKAsyJS5wcm9jZXNzLlN0cmVhbUlucHV0UmVxdWVzdC5LZWVwQWxpdmVIABo3CgpTdGFydEV2ZW50EikKB3Byb2Nlc3MYASABKAsyGC5wcm9jZXNzLlByb2Nlc3NTZWxlY3RvchoxCglEYXRhRXZlbnQSJAoFaW5wdXQYAiABKAsyFS5wcm9jZXNzLlByb2Nlc3NJbnB1dBoLCglLZWVwQWxpdmVCBwoFZXZlbnQiFQoTU3RyZWFtSW5wdXRSZXNwb25zZSKEAQoRU2VuZFNpZ25hbFJlcXVlc3QSKQoHcHJvY2VzcxgBIAEoCzIYLnByb2Nlc3MuUHJvY2Vzc1NlbGVjdG9yEh8KBnNpZ25hbBgCIAEoDjIPLnByb2Nlc3MuU2lnbmFsEiMKBXNjb3BlGGQgASgOMhQucHJvY2Vzcy5TaWduYWxTY29wZSIUChJTZW5kU2lnbmFsUmVzcG9uc2UiPgoRQ2xvc2VTdGRpblJlcXVlc3QSKQoHcHJvY2VzcxgBIAEoCzIYLnByb2Nlc3MuUHJvY2Vzc1NlbGVjdG9yIhQKEkNsb3NlU3RkaW5SZXNwb25zZSJ9Cg5Db25uZWN0UmVxdWVzdBIpCgdwcm9jZXNzGAEgASgLMhgucHJvY2Vzcy5Qcm9jZXNzU2VsZWN0b3ISMAoLcmVzdW1lX2Zyb20YZCABKAsyFi5wcm9jZXNzLlN0cmVhbU9mZnNldHNIAIgBAUIOCgxfcmVzdW1lX2Zyb20iOwoPUHJvY2Vzc1NlbGVjdG9yEg0KA3BpZBgBIAEoDUgAEg0KA3RhZxgCIAEoCUgAQgoKCHNlbGVjdG9yKj0KCUxpc3RTY29wZRIaChZMSVNUX1NDT1BFX1VOU1BFQ0lGSUVEEAASFAoQTElTVF9TQ09QRV9HVUVTVBABKo4BCglFbmRSZWFzb24SGgoWRU5EX1JFQVNPTl9VTlNQRUNJRklFRBAAEhUKEUVORF9SRUFTT05fRVhJVEVEEAESFwoTRU5EX1JFQVNPTl9TSUdOQUxFRBACEhcKE0VORF9SRUFTT05fREVBRExJTkUQAxIcChhFTkRfUkVBU09OX09VVF9PRl9NRU1PUlkQBCpICgZTaWduYWwSFgoSU0lHTkFMX1VOU1BFQ0lGSUVEEAASEgoOU0lHTkFMX1NJR1RFUk0QDxISCg5TSUdOQUxfU0lHS0lMTBAJKkIKC1NpZ25hbFNjb3BlEhwKGFNJR05BTF9TQ09QRV9VTlNQRUNJRklFRBAAEhUKEVNJR05BTF9TQ09QRV9UUkVFEAEykQQKB1Byb2Nlc3MSMwoETGlzdBIULnByb2Nlc3MuTGlzdFJlcXVlc3QaFS5wcm9jZXNzLkxpc3RSZXNwb25zZRI+CgdDb25uZWN0EhcucHJvY2Vzcy5Db25uZWN0UmVxdWVzdBoYLnByb2Nlc3MuQ29ubmVjdFJlc3BvbnNlMAESOAoFU3RhcnQSFS5wcm9jZXNzLlN0YXJ0UmVxdWVzdBoWLnByb2Nlc3MuU3RhcnRSZXNwb25zZTABEjkKBlVwZGF0ZRIWLnByb2Nlc3MuVXBkYXRlUmVxdWVzdBoXLnByb2Nlc3MuVXBkYXRlUmVzcG9uc2USSgoLU3RyZWFtSW5wdXQSGy5wcm9jZXNzLlN0cmVhbUlucHV0UmVxdWVzdBocLnByb2Nlc3MuU3RyZWFtSW5wdXRSZXNwb25zZSgBEkIKCVNlbmRJbnB1dBIZLnByb2Nlc3MuU2VuZElucHV0UmVxdWVzdBoaLnByb2Nlc3MuU2VuZElucHV0UmVzcG9uc2USRQoKU2VuZFNpZ25hbBIaLnByb2Nlc3MuU2VuZFNpZ25hbFJlcXVlc3QaGy5wcm9jZXNzLlNlbmRTaWduYWxSZXNwb25zZRJFCgpDbG9zZVN0ZGluEhoucHJvY2Vzcy5DbG9zZVN0ZGluUmVxdWVzdBobLnByb2Nlc3MuQ2xvc2VTdGRpblJlc3BvbnNlYgZwcm90bzM");
+  fileDesc("ChVwcm9jZXNzL3Byb2Nlc3MucHJvdG8SB3Byb2Nlc3MiSgoDUFRZEh8KBHNpemUYASABKAsyES5wcm9jZXNzLlBUWS5TaXplGiIKBFNpemUSDAoEY29scxgBIAEoDRIMCgRyb3dzGAIgASgNIqEBCg1Qcm9jZXNzQ29uZmlnEgsKA2NtZBgBIAEoCRIMCgRhcmdzGAIgAygJEi4KBGVudnMYAyADKAsyIC5wcm9jZXNzLlByb2Nlc3NDb25maWcuRW52c0VudHJ5EhAKA2N3ZBgEIAEoCUgAiAEBGisKCUVudnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQgYKBF9jd2QiVQoLTGlzdFJlcXVlc3QSIgoFc2NvcGUY6AcgASgOMhIucHJvY2Vzcy5MaXN0U2NvcGUSDgoFdXNhZ2UY6QcgASgIEhIKCWFmdGVyX3BpZBjqByABKA0ikAIKDFByb2Nlc3NVc2FnZRITCgt1c2VyX21pY3JvcxgBIAEoBBIVCg1zeXN0ZW1fbWljcm9zGAIgASgEEhkKDG1lbW9yeV9ieXRlcxgDIAEoBEgAiAEBEh4KEXBlYWtfbWVtb3J5X2J5dGVzGAQgASgESAGIAQESEgoFdGFza3MYBSABKA1IAogBARIXCgpyZWFkX2J5dGVzGAYgASgESAOIAQESGgoNd3JpdHRlbl9ieXRlcxgHIAEoBEgEiAEBQg8KDV9tZW1vcnlfYnl0ZXNCFAoSX3BlYWtfbWVtb3J5X2J5dGVzQggKBl90YXNrc0INCgtfcmVhZF9ieXRlc0IQCg5fd3JpdHRlbl9ieXRlcyKYAgoLUHJvY2Vzc0luZm8SJgoGY29uZmlnGAEgASgLMhYucHJvY2Vzcy5Qcm9jZXNzQ29uZmlnEgsKA3BpZBgCIAEoDRIQCgN0YWcYAyABKAlIAIgBARIqCgV1c2FnZRjoByABKAsyFS5wcm9jZXNzLlByb2Nlc3NVc2FnZUgBiAEBEhQKBnBhcmVudBjpByABKA1IAogBARISCgR1c2VyGOoHIAEoCUgDiAEBEhMKBXN0YXRlGOsHIAEoCUgEiAEBEhgKCmFnZV9taWxsaXMY7AcgASgESAWIAQFCBgoEX3RhZ0IICgZfdXNhZ2VCCQoHX3BhcmVudEIHCgVfdXNlckIICgZfc3RhdGVCDQoLX2FnZV9taWxsaXMiSwoMTGlzdFJlc3BvbnNlEicKCXByb2Nlc3NlcxgBIAMoCzIULnByb2Nlc3MuUHJvY2Vzc0luZm8SEgoJdHJ1bmNhdGVkGOgHIAEoCCLsAQoMU3RhcnRSZXF1ZXN0EicKB3Byb2Nlc3MYASABKAsyFi5wcm9jZXNzLlByb2Nlc3NDb25maWcSHgoDcHR5GAIgASgLMgwucHJvY2Vzcy5QVFlIAIgBARIQCgN0YWcYAyABKAlIAYgBARISCgVzdGRpbhgEIAEoCEgCiAEBEhUKCHN0YXJ0X2lkGGQgASgJSAOIAQESJAoGbGltaXRzGGUgASgLMg8ucHJvY2Vzcy5MaW1pdHNIBIgBAUIGCgRfcHR5QgYKBF90YWdCCAoGX3N0ZGluQgsKCV9zdGFydF9pZEIJCgdfbGltaXRzIpACCgZMaW1pdHMSGQoMbWVtb3J5X2J5dGVzGAEgASgESACIAQESFwoKY3B1X3dlaWdodBgCIAEoDUgBiAEBEhgKC2NwdV9wZXJjZW50GAMgASgNSAKIAQESEgoFdGFza3MYBCABKA1IA4gBARIXCgpvcGVuX2ZpbGVzGAUgASgNSASIAQESFwoKZmlsZV9ieXRlcxgGIAEoBEgFiAEBEhEKBG5pY2UYByABKAVIBogBAUIPCg1fbWVtb3J5X2J5dGVzQg0KC19jcHVfd2VpZ2h0Qg4KDF9jcHVfcGVyY2VudEIICgZfdGFza3NCDQoLX29wZW5fZmlsZXNCDQoLX2ZpbGVfYnl0ZXNCBwoFX25pY2UiYgoNVXBkYXRlUmVxdWVzdBIpCgdwcm9jZXNzGAEgASgLMhgucHJvY2Vzcy5Qcm9jZXNzU2VsZWN0b3ISHgoDcHR5GAIgASgLMgwucHJvY2Vzcy5QVFlIAIgBAUIGCgRfcHR5IhAKDlVwZGF0ZVJlc3BvbnNlItoFCgxQcm9jZXNzRXZlbnQSMQoFc3RhcnQYASABKAsyIC5wcm9jZXNzLlByb2Nlc3NFdmVudC5TdGFydEV2ZW50SAASLwoEZGF0YRgCIAEoCzIfLnByb2Nlc3MuUHJvY2Vzc0V2ZW50LkRhdGFFdmVudEgAEi0KA2VuZBgDIAEoCzIeLnByb2Nlc3MuUHJvY2Vzc0V2ZW50LkVuZEV2ZW50SAASNAoJa2VlcGFsaXZlGAQgASgLMh8ucHJvY2Vzcy5Qcm9jZXNzRXZlbnQuS2VlcEFsaXZlSAASLQoDZ2FwGGQgASgLMh4ucHJvY2Vzcy5Qcm9jZXNzRXZlbnQuR2FwRXZlbnRIABpTCgpTdGFydEV2ZW50EgsKA3BpZBgBIAEoDRIsCgdvZmZzZXRzGGQgASgLMhYucHJvY2Vzcy5TdHJlYW1PZmZzZXRzSACIAQFCCgoIX29mZnNldHMaSAoJRGF0YUV2ZW50EhAKBnN0ZG91dBgBIAEoDEgAEhAKBnN0ZGVychgCIAEoDEgAEg0KA3B0eRgDIAEoDEgAQggKBm91dHB1dBrGAQoIRW5kRXZlbnQSEQoJZXhpdF9jb2RlGAEgASgREg4KBmV4aXRlZBgCIAEoCBIOCgZzdGF0dXMYAyABKAkSEgoFZXJyb3IYBCABKAlIAIgBARIiCgZyZWFzb24YZCABKA4yEi5wcm9jZXNzLkVuZFJlYXNvbhITCgZzaWduYWwYZSABKAlIAYgBARIlCgV1c2FnZRhmIAEoCzIWLnByb2Nlc3MuUmVzb3VyY2VVc2FnZUIICgZfZXJyb3JCCQoHX3NpZ25hbBpUCghHYXBFdmVudBIkCgRmcm9tGAEgASgLMhYucHJvY2Vzcy5TdHJlYW1PZmZzZXRzEiIKAnRvGAIgASgLMhYucHJvY2Vzcy5TdHJlYW1PZmZzZXRzGgsKCUtlZXBBbGl2ZUIHCgVldmVudCI8Cg1TdHJlYW1PZmZzZXRzEg4KBnN0ZG91dBgBIAEoBBIOCgZzdGRlcnIYAiABKAQSCwoDcHR5GAMgASgEIp8BCg1SZXNvdXJjZVVzYWdlEhMKC3VzZXJfbWljcm9zGAEgASgEEhUKDXN5c3RlbV9taWNyb3MYAiABKAQSHgoRcGVha19tZW1vcnlfYnl0ZXMYAyABKARIAIgBARIaCg1yZWZ1c2VkX3Rhc2tzGAQgASgESAGIAQFCFAoSX3BlYWtfbWVtb3J5X2J5dGVzQhAKDl9yZWZ1c2VkX3Rhc2tzIjUKDVN0YXJ0UmVzcG9uc2USJAoFZXZlbnQYASABKAsyFS5wcm9jZXNzLlByb2Nlc3NFdmVudCI3Cg9Db25uZWN0UmVzcG9uc2USJAoFZXZlbnQYASABKAsyFS5wcm9jZXNzLlByb2Nlc3NFdmVudCJjChBTZW5kSW5wdXRSZXF1ZXN0EikKB3Byb2Nlc3MYASABKAsyGC5wcm9jZXNzLlByb2Nlc3NTZWxlY3RvchIkCgVpbnB1dBgCIAEoCzIVLnByb2Nlc3MuUHJvY2Vzc0lucHV0IhMKEVNlbmRJbnB1dFJlc3BvbnNlIjcKDFByb2Nlc3NJbnB1dBIPCgVzdGRpbhgBIAEoDEgAEg0KA3B0eRgCIAEoDEgAQgcKBWlucHV0IsICChJTdHJlYW1JbnB1dFJlcXVlc3QSNwoFc3RhcnQYASABKAsyJi5wcm9jZXNzLlN0cmVhbUlucHV0UmVxdWVzdC5TdGFydEV2ZW50SAASNQoEZGF0YRgCIAEoCzIlLnByb2Nlc3MuU3RyZWFtSW5wdXRSZXF1ZXN0LkRhdGFFdmVudEgAEjoKCWtlZXBhbGl2ZRgDIAEoCzIlLnByb2Nlc3MuU3RyZWFtSW5wdXRSZXF1ZXN0LktlZXBBbGl2ZUgAGjcKClN0YXJ0RXZlbnQSKQoHcHJvY2VzcxgBIAEoCzIYLnByb2Nlc3MuUHJvY2Vzc1NlbGVjdG9yGjEKCURhdGFFdmVudBIkCgVpbnB1dBgCIAEoCzIVLnByb2Nlc3MuUHJvY2Vzc0lucHV0GgsKCUtlZXBBbGl2ZUIHCgVldmVudCIVChNTdHJlYW1JbnB1dFJlc3BvbnNlIoQBChFTZW5kU2lnbmFsUmVxdWVzdBIpCgdwcm9jZXNzGAEgASgLMhgucHJvY2Vzcy5Qcm9jZXNzU2VsZWN0b3ISHwoGc2lnbmFsGAIgASgOMg8ucHJvY2Vzcy5TaWduYWwSIwoFc2NvcGUYZCABKA4yFC5wcm9jZXNzLlNpZ25hbFNjb3BlIhQKElNlbmRTaWduYWxSZXNwb25zZSI+ChFDbG9zZVN0ZGluUmVxdWVzdBIpCgdwcm9jZXNzGAEgASgLMhgucHJvY2Vzcy5Qcm9jZXNzU2VsZWN0b3IiFAoSQ2xvc2VTdGRpblJlc3BvbnNlIn0KDkNvbm5lY3RSZXF1ZXN0EikKB3Byb2Nlc3MYASABKAsyGC5wcm9jZXNzLlByb2Nlc3NTZWxlY3RvchIwCgtyZXN1bWVfZnJvbRhkIAEoCzIWLnByb2Nlc3MuU3RyZWFtT2Zmc2V0c0gAiAEBQg4KDF9yZXN1bWVfZnJvbSI7Cg9Qcm9jZXNzU2VsZWN0b3ISDQoDcGlkGAEgASgNSAASDQoDdGFnGAIgASgJSABCCgoIc2VsZWN0b3IqPQoJTGlzdFNjb3BlEhoKFkxJU1RfU0NPUEVfVU5TUEVDSUZJRUQQABIUChBMSVNUX1NDT1BFX0dVRVNUEAEqjgEKCUVuZFJlYXNvbhIaChZFTkRfUkVBU09OX1VOU1BFQ0lGSUVEEAASFQoRRU5EX1JFQVNPTl9FWElURUQQARIXChNFTkRfUkVBU09OX1NJR05BTEVEEAISFwoTRU5EX1JFQVNPTl9ERUFETElORRADEhwKGEVORF9SRUFTT05fT1VUX09GX01FTU9SWRAEKkgKBlNpZ25hbBIWChJTSUdOQUxfVU5TUEVDSUZJRUQQABISCg5TSUdOQUxfU0lHVEVSTRAPEhIKDlNJR05BTF9TSUdLSUxMEAkqQgoLU2lnbmFsU2NvcGUSHAoYU0lHTkFMX1NDT1BFX1VOU1BFQ0lGSUVEEAASFQoRU0lHTkFMX1NDT1BFX1RSRUUQATKRBAoHUHJvY2VzcxIzCgRMaXN0EhQucHJvY2Vzcy5MaXN0UmVxdWVzdBoVLnByb2Nlc3MuTGlzdFJlc3BvbnNlEj4KB0Nvbm5lY3QSFy5wcm9jZXNzLkNvbm5lY3RSZXF1ZXN0GhgucHJvY2Vzcy5Db25uZWN0UmVzcG9uc2UwARI4CgVTdGFydBIVLnByb2Nlc3MuU3RhcnRSZXF1ZXN0GhYucHJvY2Vzcy5TdGFydFJlc3BvbnNlMAESOQoGVXBkYXRlEhYucHJvY2Vzcy5VcGRhdGVSZXF1ZXN0GhcucHJvY2Vzcy5VcGRhdGVSZXNwb25zZRJKCgtTdHJlYW1JbnB1dBIbLnByb2Nlc3MuU3RyZWFtSW5wdXRSZXF1ZXN0GhwucHJvY2Vzcy5TdHJlYW1JbnB1dFJlc3BvbnNlKAESQgoJU2VuZElucHV0EhkucHJvY2Vzcy5TZW5kSW5wdXRSZXF1ZXN0GhoucHJvY2Vzcy5TZW5kSW5wdXRSZXNwb25zZRJFCgpTZW5kU2lnbmFsEhoucHJvY2Vzcy5TZW5kU2lnbmFsUmVxdWVzdBobLnByb2Nlc3MuU2VuZFNpZ25hbFJlc3BvbnNlEkUKCkNsb3NlU3RkaW4SGi5wcm9jZXNzLkNsb3NlU3RkaW5SZXF1ZXN0GhsucHJvY2Vzcy5DbG9zZVN0ZGluUmVzcG9uc2ViBnByb3RvMw");
 
 /**
  * Describes the message process.PTY.
@@ -67,186 +67,193 @@ export const StartRequestSchema = /*@__PURE__*/
   messageDesc(file_process_process, 6);
 
 /**
+ * Describes the message process.Limits.
+ * Use `create(LimitsSchema)` to create a new message.
+ */
+export const LimitsSchema = /*@__PURE__*/
+  messageDesc(file_process_process, 7);
+
+/**
  * Describes the message process.UpdateRequest.
  * Use `create(UpdateRequestSchema)` to create a new message.
  */
 export const UpdateRequestSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 7);
+  messageDesc(file_process_process, 8);
 
 /**
  * Describes the message process.UpdateResponse.
  * Use `create(UpdateResponseSchema)` to create a new message.
  */
 export const UpdateResponseSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 8);
+  messageDesc(file_process_process, 9);
 
 /**
  * Describes the message process.ProcessEvent.
  * Use `create(ProcessEventSchema)` to create a new message.
  */
 export const ProcessEventSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 9);
+  messageDesc(file_process_process, 10);
 
 /**
  * Describes the message process.ProcessEvent.StartEvent.
  * Use `create(ProcessEvent_StartEventSchema)` to create a new message.
  */
 export const ProcessEvent_StartEventSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 9, 0);
+  messageDesc(file_process_process, 10, 0);
 
 /**
  * Describes the message process.ProcessEvent.DataEvent.
  * Use `create(ProcessEvent_DataEventSchema)` to create a new message.
  */
 export const ProcessEvent_DataEventSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 9, 1);
+  messageDesc(file_process_process, 10, 1);
 
 /**
  * Describes the message process.ProcessEvent.EndEvent.
  * Use `create(ProcessEvent_EndEventSchema)` to create a new message.
  */
 export const ProcessEvent_EndEventSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 9, 2);
+  messageDesc(file_process_process, 10, 2);
 
 /**
  * Describes the message process.ProcessEvent.GapEvent.
  * Use `create(ProcessEvent_GapEventSchema)` to create a new message.
  */
 export const ProcessEvent_GapEventSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 9, 3);
+  messageDesc(file_process_process, 10, 3);
 
 /**
  * Describes the message process.ProcessEvent.KeepAlive.
  * Use `create(ProcessEvent_KeepAliveSchema)` to create a new message.
  */
 export const ProcessEvent_KeepAliveSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 9, 4);
+  messageDesc(file_process_process, 10, 4);
 
 /**
  * Describes the message process.StreamOffsets.
  * Use `create(StreamOffsetsSchema)` to create a new message.
  */
 export const StreamOffsetsSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 10);
+  messageDesc(file_process_process, 11);
 
 /**
  * Describes the message process.ResourceUsage.
  * Use `create(ResourceUsageSchema)` to create a new message.
  */
 export const ResourceUsageSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 11);
+  messageDesc(file_process_process, 12);
 
 /**
  * Describes the message process.StartResponse.
  * Use `create(StartResponseSchema)` to create a new message.
  */
 export const StartResponseSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 12);
+  messageDesc(file_process_process, 13);
 
 /**
  * Describes the message process.ConnectResponse.
  * Use `create(ConnectResponseSchema)` to create a new message.
  */
 export const ConnectResponseSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 13);
+  messageDesc(file_process_process, 14);
 
 /**
  * Describes the message process.SendInputRequest.
  * Use `create(SendInputRequestSchema)` to create a new message.
  */
 export const SendInputRequestSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 14);
+  messageDesc(file_process_process, 15);
 
 /**
  * Describes the message process.SendInputResponse.
  * Use `create(SendInputResponseSchema)` to create a new message.
  */
 export const SendInputResponseSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 15);
+  messageDesc(file_process_process, 16);
 
 /**
  * Describes the message process.ProcessInput.
  * Use `create(ProcessInputSchema)` to create a new message.
  */
 export const ProcessInputSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 16);
+  messageDesc(file_process_process, 17);
 
 /**
  * Describes the message process.StreamInputRequest.
  * Use `create(StreamInputRequestSchema)` to create a new message.
  */
 export const StreamInputRequestSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 17);
+  messageDesc(file_process_process, 18);
 
 /**
  * Describes the message process.StreamInputRequest.StartEvent.
  * Use `create(StreamInputRequest_StartEventSchema)` to create a new message.
  */
 export const StreamInputRequest_StartEventSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 17, 0);
+  messageDesc(file_process_process, 18, 0);
 
 /**
  * Describes the message process.StreamInputRequest.DataEvent.
  * Use `create(StreamInputRequest_DataEventSchema)` to create a new message.
  */
 export const StreamInputRequest_DataEventSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 17, 1);
+  messageDesc(file_process_process, 18, 1);
 
 /**
  * Describes the message process.StreamInputRequest.KeepAlive.
  * Use `create(StreamInputRequest_KeepAliveSchema)` to create a new message.
  */
 export const StreamInputRequest_KeepAliveSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 17, 2);
+  messageDesc(file_process_process, 18, 2);
 
 /**
  * Describes the message process.StreamInputResponse.
  * Use `create(StreamInputResponseSchema)` to create a new message.
  */
 export const StreamInputResponseSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 18);
+  messageDesc(file_process_process, 19);
 
 /**
  * Describes the message process.SendSignalRequest.
  * Use `create(SendSignalRequestSchema)` to create a new message.
  */
 export const SendSignalRequestSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 19);
+  messageDesc(file_process_process, 20);
 
 /**
  * Describes the message process.SendSignalResponse.
  * Use `create(SendSignalResponseSchema)` to create a new message.
  */
 export const SendSignalResponseSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 20);
+  messageDesc(file_process_process, 21);
 
 /**
  * Describes the message process.CloseStdinRequest.
  * Use `create(CloseStdinRequestSchema)` to create a new message.
  */
 export const CloseStdinRequestSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 21);
+  messageDesc(file_process_process, 22);
 
 /**
  * Describes the message process.CloseStdinResponse.
  * Use `create(CloseStdinResponseSchema)` to create a new message.
  */
 export const CloseStdinResponseSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 22);
+  messageDesc(file_process_process, 23);
 
 /**
  * Describes the message process.ConnectRequest.
  * Use `create(ConnectRequestSchema)` to create a new message.
  */
 export const ConnectRequestSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 23);
+  messageDesc(file_process_process, 24);
 
 /**
  * Describes the message process.ProcessSelector.
  * Use `create(ProcessSelectorSchema)` to create a new message.
  */
 export const ProcessSelectorSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 24);
+  messageDesc(file_process_process, 25);
 
 /**
  * Describes the enum process.ListScope.

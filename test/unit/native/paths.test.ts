@@ -7,6 +7,7 @@ import { scratch } from '../../support/machine/scratch.ts';
 /** Every function of the addon that takes a path. */
 const calls: Readonly<Record<string, (path: string) => unknown>> = {
   readSmallFile: (path) => native.readSmallFile(path, 100),
+  inodeNow: (path) => native.inodeNow(path),
   openPlace: (path) => native.openPlace(Buffer.from(path), true),
   openAt: (path) => native.openAt(0, Buffer.from(path), 0, null),
   makeDirectories: (path) => native.makeDirectories(0, Buffer.from(path), 0, 0, null),

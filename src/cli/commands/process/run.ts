@@ -5,6 +5,7 @@ import { ProcessInput } from '../../process/input.ts';
 import type { Call } from '../spec/call.ts';
 import { defineCommand } from '../spec/command.ts';
 import { Interrupts } from './interrupts.ts';
+import { chosenLimits, LIMIT_OPTIONS, type LimitOptions } from './limits.ts';
 import { present } from './session.ts';
 import {
   EXITS_OF_PROCESSES,
@@ -17,7 +18,7 @@ import {
 } from './start.ts';
 import { ESCAPE_OPTION, runInTerminal } from './terminal.ts';
 
-interface RunOptions extends StartOptions {
+interface RunOptions extends StartOptions, LimitOptions {
   readonly detach?: boolean;
   readonly tty?: boolean;
   readonly input?: boolean;
@@ -33,6 +34,7 @@ export const runCommand = defineCommand<RunOptions>({
     'envctl run ls -l /',
     'envctl run --tty vim notes.txt',
     "envctl run -e WORD=red sh -c 'echo $WORD | wc -c'",
+    'envctl run --memory 512M --cpus 0.5 --pids 50 make',
     'envctl run --gateway http://gateway:49980 ID -- make test',
   ],
   details: [
@@ -56,6 +58,7 @@ export const runCommand = defineCommand<RunOptions>({
     { flags: '--no-input', help: 'pass nothing on: standard input of the process is /dev/null' },
     ESCAPE_OPTION,
     ...START_OPTIONS,
+    ...LIMIT_OPTIONS,
   ],
   exits: EXITS_OF_PROCESSES,
   json: 'one line per event: {"event":"started","pid"}, {"event":"stdout"|"stderr"|"pty","data":BASE64}, {"event":"gap","bytes"}, {"event":"lost","message"}, {"event":"paused","message"}, {"event":"resumed"}, {"event":"end","exitCode","exited","status","signal","usage"}; with --detach {"pid"}',
@@ -65,10 +68,11 @@ export const runCommand = defineCommand<RunOptions>({
     const connection = await call.connection();
     const { stdin } = call.surroundings;
     if (options.detach && options.tty) throw usageError('--detach and --tty exclude each other');
-    if (options.tty) return runInTerminal(call, connection, startRequest(command, options), options);
+    const start = { ...startRequest(command, options), ...(await chosenLimits(connection, options)) };
+    if (options.tty) return runInTerminal(call, connection, start, options);
     const takesInput =
       options.interactive === true || (options.input !== false && !stdin.isTTY && !options.detach);
-    const request = { ...startRequest(command, options), stdin: takesInput };
+    const request = { ...start, stdin: takesInput };
     return options.detach ? detach(call, connection, request) : runInPipes(call, connection, request);
   },
 });

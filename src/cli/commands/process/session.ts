@@ -92,6 +92,7 @@ function endOf(end: Extract<FollowEvent, { type: 'end' }>['end']) {
           userMicros: Number(usage.userMicros),
           systemMicros: Number(usage.systemMicros),
           peakMemoryBytes: usage.peakMemoryBytes === undefined ? null : Number(usage.peakMemoryBytes),
+          ...(usage.refusedTasks !== undefined && { refusedTasks: Number(usage.refusedTasks) }),
         }
       : null,
   };

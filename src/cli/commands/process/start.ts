@@ -44,6 +44,13 @@ export interface StartCall {
   readonly process: { cmd: string; args: string[]; envs: Record<string, string>; cwd?: string };
   readonly tag?: string;
   readonly timeoutMs: number | null;
+  readonly limits?: {
+    readonly memoryBytes?: bigint;
+    readonly cpuPercent?: number;
+    readonly tasks?: number;
+    readonly openFiles?: number;
+    readonly nice?: number;
+  };
 }
 
 /** Returns the request that starts a command. */

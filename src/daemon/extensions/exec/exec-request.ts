@@ -1,11 +1,10 @@
-import { EnvdError } from '../../../base/errors.ts';
 import {
   choice,
+  closed,
   integer,
   invalid,
   list,
   mapped,
-  object,
   record,
   requiredText,
   type Shape,
@@ -13,6 +12,7 @@ import {
   text,
   type ValuesOf,
 } from '../../../base/shape.ts';
+import { LIMITS } from '../../services/process/limits/limits.ts';
 
 /**
  * This many bytes of the output of each stream are kept. If each byte is escaped, the maximum makes an answer of about 100 MiB.
@@ -44,24 +44,13 @@ const MEMBERS = {
   stdin: input,
   stdinEncoding: choice(['utf-8', 'base64'], 'utf-8'),
   timeoutMs: integer(1, MOST_TIMEOUT_MS, null),
+  limits: LIMITS,
   maxOutputBytes: integer(1, OUTPUT_BYTES.most, OUTPUT_BYTES.default),
 };
 
 export type ExecRequest = ValuesOf<typeof MEMBERS>;
 
-const SHAPE = object(MEMBERS);
-
-/** Refuses unknown members, because a limit with a misspelled name would be no limit. */
-export const EXEC_REQUEST: Shape<ExecRequest> = {
-  schema: SHAPE.schema,
-  read(value, name) {
-    const request = SHAPE.read(value, name);
-    const unknown = Object.keys(value as object).find((member) => !Object.hasOwn(MEMBERS, member));
-    if (unknown === undefined) return request;
-    const known = Object.keys(MEMBERS).join(', ');
-    throw new EnvdError('invalid_argument', `unknown member '${unknown}': use ${known}`);
-  },
-};
+export const EXEC_REQUEST: Shape<ExecRequest> = closed(MEMBERS);
 
 /** Returns the bytes of standard input, or null if there are none. Throws `invalid_argument` for text that is not base64. */
 export function inputBytesOf({ stdin, stdinEncoding }: ExecRequest): Buffer | null {

@@ -46,9 +46,9 @@ function execRoutes(app: FastifyInstance, processes: ProcessTable, guest: Guest,
 }
 
 function commandOf(request: ExecRequest, user: ExecCommand['user']): ExecCommand {
-  const { cmd: command, args, envs: environment, cwd, timeoutMs, maxOutputBytes } = request;
+  const { cmd: command, args, envs: environment, cwd, timeoutMs, limits, maxOutputBytes } = request;
   const config = { command, args, environment, cwd };
-  return { config, user, input: inputBytesOf(request), timeoutMs, maxOutputBytes };
+  return { config, user, input: inputBytesOf(request), timeoutMs, limits, maxOutputBytes };
 }
 
 function tooLong(limit: number): HttpError {

@@ -6,6 +6,7 @@ import type { User } from '../../linux/system/users.ts';
 import type { EndedProcess } from '../../services/process/lifecycle/ended.ts';
 import { ManagedProcess } from '../../services/process/lifecycle/process.ts';
 import { type ProcessConfig, requireExecutable } from '../../services/process/lifecycle/process-config.ts';
+import type { ProcessLimits } from '../../services/process/limits/limits.ts';
 import type { EndEvent } from '../../services/process/output/events.ts';
 import type { Reader } from '../../services/process/output/reader.ts';
 import type { ProcessTable } from '../../services/process/table.ts';
@@ -22,6 +23,7 @@ export interface ExecCommand {
   readonly input: Buffer | null;
   /** After this time the command is killed with everything below it; null means no limit. */
   readonly timeoutMs: number | null;
+  readonly limits: ProcessLimits | null;
   /** This many bytes of the output of each stream are kept. */
   readonly maxOutputBytes: number;
 }
@@ -42,12 +44,12 @@ export async function execute(
   processes: ProcessTable,
   call: CallScope,
 ): Promise<Execution> {
-  const { config, user, input, timeoutMs, maxOutputBytes } = command;
+  const { config, user, input, timeoutMs, limits, maxOutputBytes } = command;
   requireExecutable(config);
   const started = monotonicMs();
   const request = { config, user, tag: null, terminal: null, stdin: input !== null, startId: null };
   const throwIfAborted = () => call.throwIfAborted();
-  using feed = await processes.start({ ...request, throwIfAborted }, timeoutMs);
+  using feed = await processes.start({ ...request, ...(limits && { limits }), throwIfAborted }, timeoutMs);
   const process = processes.findRetained({ pid: feed.pid });
   call.subject = { pid: feed.pid };
   const kept = { stdout: new HeadAndTail(maxOutputBytes), stderr: new HeadAndTail(maxOutputBytes) };

@@ -1,4 +1,5 @@
 // Lets connect-node serve gRPC-Web and streams of requests, with the same handlers of RPCs.
+import { gzipSync } from 'node:zlib';
 import {
   Code,
   ConnectError,
@@ -27,6 +28,8 @@ import { UnsentBytes } from './unsent-bytes.ts';
 
 /** Brotli is not among them, because it keeps a thread of the pool for seconds. */
 export const COMPRESSIONS = [blamingClient(compressionGzip)];
+/** A message of up to this many bytes is compressed at once, because a job for a thread of the pool takes longer. */
+const AT_ONCE_BYTES = 32 * 1024;
 /** Smaller responses are not compressed. connect-node has the same limit. */
 export const COMPRESSED_BYTES = 1024;
 const TIMEOUT = 'connect-timeout-ms';
@@ -37,6 +40,8 @@ type Body = AsyncIterable<Uint8Array>;
 function blamingClient(compression: Compression): Compression {
   return {
     ...compression,
+    compress: async (bytes) =>
+      bytes.length <= AT_ONCE_BYTES ? gzipSync(bytes, { level: 1 }) : compression.compress(bytes),
     decompress: async (bytes, limit) => {
       try {
         return await compression.decompress(bytes, limit);

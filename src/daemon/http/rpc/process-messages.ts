@@ -4,6 +4,7 @@ import {
   type ProcessConfig as ConfigMessage,
   EndReason,
   type ProcessEvent as EventMessage,
+  type Limits as LimitsMessage,
   ProcessEventSchema,
   type ProcessInput,
   type ProcessSelector,
@@ -13,6 +14,7 @@ import {
 import type { TerminalSize } from '../../linux/processes/pty.ts';
 import { type ProcessConfig, requireExecutable } from '../../services/process/lifecycle/process-config.ts';
 import type { Selector } from '../../services/process/lifecycle/process-index.ts';
+import { LIMITS, type ProcessLimits } from '../../services/process/limits/limits.ts';
 import type {
   EndEvent,
   EndReason as EndReasonName,
@@ -43,6 +45,16 @@ export function configOf(message: ConfigMessage | undefined): ProcessConfig {
   requireExecutable(config);
   return config;
 }
+
+/** Returns the limits of a process; null if it has none. Throws `invalid_argument` for a value that no system can keep. */
+export function limitsOf(message: LimitsMessage | undefined): ProcessLimits | null {
+  if (!message) return null;
+  const { $typeName: _, $unknown: __, memoryBytes, fileBytes, ...others } = message;
+  const bytes = { memoryBytes: toNumber(memoryBytes), fileBytes: toNumber(fileBytes) };
+  return LIMITS.read({ ...others, ...bytes }, 'limits');
+}
+
+const toNumber = (bytes: bigint | undefined) => (bytes === undefined ? undefined : Number(bytes));
 
 /** Returns a process for List's response, in a form that JSON.stringify() can encode (see `MessageOptions.isOwnJson`). */
 export function infoOf({ config, pid, tag }: Listed) {
@@ -99,7 +111,7 @@ function eventCase(event: ProcessEvent) {
 }
 
 function endValue({ exitCode, exited, status, error, reason, signal, usage }: EndEvent) {
-  const { userMicros, systemMicros, peakMemoryBytes } = usage;
+  const { userMicros, systemMicros, peakMemoryBytes, refusedTasks } = usage;
   return {
     exitCode,
     exited,
@@ -111,6 +123,7 @@ function endValue({ exitCode, exited, status, error, reason, signal, usage }: En
       userMicros: BigInt(userMicros),
       systemMicros: BigInt(systemMicros),
       ...(peakMemoryBytes !== null && { peakMemoryBytes: BigInt(peakMemoryBytes) }),
+      ...(refusedTasks !== undefined && { refusedTasks: BigInt(refusedTasks) }),
     },
   };
 }

@@ -20,7 +20,7 @@ import type { EventStream } from '../protocol/event-stream.ts';
 import type { FrameSink } from '../protocol/frame-batch.ts';
 import { callerOf } from '../protocol/request.ts';
 import { addOutputFrame } from './event-frames.ts';
-import { configOf, eventMessage, offsetsOf, selectorOf, sizeOf } from './process-messages.ts';
+import { configOf, eventMessage, limitsOf, offsetsOf, selectorOf, sizeOf } from './process-messages.ts';
 
 export interface ProcessDependencies {
   readonly processes: ProcessTable;
@@ -73,6 +73,7 @@ async function openStart(
   call: CallScope,
   timeoutMs: number | null,
 ): Promise<Feed<ProcessEvent>> {
+  const limits = limitsOf(request.limits);
   const startId = requireShort('start id', request.startId ?? '') || null;
   const start = {
     config: configOf(request.process),
@@ -81,6 +82,7 @@ async function openStart(
     terminal: request.pty ? sizeOf(request.pty) : null,
     stdin: request.stdin ?? true,
     startId,
+    ...(limits && { limits }),
     // A start with an id continues without this client, because other clients may wait for it too.
     ...(startId === null && { throwIfAborted: () => call.throwIfAborted() }),
   };

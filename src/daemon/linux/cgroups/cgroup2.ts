@@ -20,7 +20,7 @@ import { SIGKILL, signalProcess } from '../system/signals.ts';
 /** The type of the file system, `CGROUP2_SUPER_MAGIC`. Source: statfs(2). */
 const CGROUP2_MAGIC = 0x63677270;
 /** Whoever can list a directory can keep its lock, for which starts and removals wait: see docs/decisions/007-lanes.md. */
-const MODE = 0o711;
+export const CGROUP_MODE = 0o711;
 
 /** Returns whether `error` means that the cgroup was removed: before its file was opened (ENOENT) or after that (ENODEV). */
 export function hasVanished(error: unknown): boolean {
@@ -53,7 +53,7 @@ export class Cgroup {
     makeDirectory(path);
     // Another user or an earlier daemon may have made it.
     accessSync(path, constants.W_OK);
-    chmodSync(path, MODE);
+    chmodSync(path, CGROUP_MODE);
     return new Cgroup(path);
   }
 
@@ -255,7 +255,7 @@ function words(text: string): string[] {
 /** Creates a directory and its missing parents. Node's recursive mkdir would report ENOENT on a read-only file system. */
 function makeDirectory(path: string): void {
   try {
-    mkdirSync(path, MODE);
+    mkdirSync(path, CGROUP_MODE);
   } catch (error) {
     if (isSystemError(error, 'EEXIST')) return;
     if (!isSystemError(error, 'ENOENT') || dirname(path) === path) throw error;

@@ -15,6 +15,13 @@ export interface ProcessExit {
   readonly systemMicros: number;
 }
 
+/** The limits of each process below the started one, too. Null means the daemon's own, or nice value 0. */
+export interface LaunchLimits {
+  readonly openFiles: number | null;
+  readonly fileBytes: number | null;
+  readonly nice: number | null;
+}
+
 /** Describes a process to start. All names and paths are resolved. */
 export interface Launch {
   readonly file: string;
@@ -25,6 +32,8 @@ export interface Launch {
   readonly user: User;
   /** The process is started in this new cgroup v2 directory, which the caller removes. Null means the daemon's own. */
   readonly cgroup: string | null;
+  /** With limits, the cgroup has been made already. */
+  readonly limits?: LaunchLimits | null;
   /** The program must run within this time, in milliseconds. */
   readonly limitMs: number;
 }
@@ -140,11 +149,15 @@ function exitFrom(event: string, status: number, userMicros: number, systemMicro
 
 /** Returns the arguments of `native.spawn`. */
 function encode(launch: Launch, terminal: number, withStdin: boolean): [Buffer, Buffer] {
-  const { file, args, environment, cwd, user, cgroup, limitMs } = launch;
+  const { file, args, environment, cwd, user, cgroup, limits = null, limitMs } = launch;
   const variables = Object.keys(environment).map((name) => `${name}=${environment[name]}`);
-  const options = [terminal, Number(withStdin), NICE, IO_PRIORITY, OOM_SCORE_ADJUSTMENT, limitMs];
+  const nice = limits?.nice ?? NICE;
+  const fileBytes = limits?.fileBytes ?? 0;
+  const options = [terminal, Number(withStdin), nice, IO_PRIORITY, OOM_SCORE_ADJUSTMENT, limitMs];
   const counts = [args.length, variables.length];
-  const numbers = new Uint32Array([user.uid, user.gid, ...options, ...counts, ...user.groups]);
+  // An array of 32-bit numbers keeps the low half of each.
+  const most = [Number(limits !== null), limits?.openFiles ?? 0, fileBytes, Math.floor(fileBytes / 2 ** 32)];
+  const numbers = new Uint32Array([user.uid, user.gid, ...options, ...counts, ...most, ...user.groups]);
   // Paths are encoded as names, and arguments and variables as texts.
   const paths = [cgroup ?? '', file, cwd, ''].join('\0');
   const texts = [...args, ...variables, ''].join('\0');

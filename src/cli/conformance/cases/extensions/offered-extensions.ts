@@ -1,7 +1,8 @@
 import { strict as assert } from 'node:assert';
+import { Code } from '@connectrpc/connect';
 import { ListScope } from '../../../../gen/process/process_pb.js';
 import { section } from '../../suite/cases.ts';
-import { JSON_BODY, jsonOf, refusedRest, type TestedDaemon } from '../../suite/daemon.ts';
+import { JSON_BODY, jsonOf, refused, refusedRest, type TestedDaemon } from '../../suite/daemon.ts';
 import { offered } from '../../suite/offered.ts';
 import { sh } from '../../suite/running.ts';
 
@@ -41,6 +42,20 @@ export const OFFERED_EXTENSIONS = section('++', 'Extensions that the daemon name
     const much = jsonOf(await exec(daemon, { ...sh('printf "%01000d" 1'), maxOutputBytes: 10 }), 200);
     assert.deepEqual([much.truncated, much.stdoutBytes], [true, 1000]);
     assert.match(String(much.stdout), /^00000\n.*\n00001$/);
+  }),
+  'limits of one command are kept, or refused with a reason': offered('limits', async (daemon) => {
+    const limits = { openFiles: 64 };
+    assert.equal(jsonOf(await exec(daemon, { ...sh('ulimit -n'), limits }), 200).stdout, '64\n');
+    const { ended } = await daemon.start({ process: sh('ulimit -n'), limits });
+    assert.equal(String((await ended).stdout), '64\n');
+    for (const bad of [{ tasks: 0 }, { memoryBytes: 2 ** 63 }, { openFiles: 'all' }, { memory: 1 }])
+      refusedRest(await exec(daemon, { ...sh('true'), limits: bad }), 400);
+    await refused(daemon.start({ process: sh('true'), limits: { tasks: 0 } }), Code.InvalidArgument);
+    // A shell may try to fork again for many seconds.
+    const alone = await exec(daemon, { ...sh('(:)'), limits: { tasks: 1 }, timeoutMs: 1000 });
+    if (alone.status === 412) return refusedRest(alone, 412);
+    const { refusedTasks = 0 } = jsonOf(alone, 200).usage as { refusedTasks?: number };
+    assert(refusedTasks > 0, 'refused tasks are counted');
   }),
   'streams as NDJSON': offered('ndjson', async (daemon) => {
     const lines = await linesOf(daemon, '/process.Process/Start', { process: sh('echo out; exit 3') });

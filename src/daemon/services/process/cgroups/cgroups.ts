@@ -46,7 +46,7 @@ function workloadMemory(total: number): number {
 }
 
 /** pids.max takes no larger value. Source: PID_MAX_LIMIT, include/linux/threads.h. */
-const MOST_TASKS = 4_194_304;
+export const MOST_TASKS = 4_194_304;
 
 /**
  * Returns how many processes and threads each of the cgroups may have. A fork bomb in one leaves some to the other and

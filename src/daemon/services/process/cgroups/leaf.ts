@@ -22,9 +22,13 @@ export interface TreeUsage {
   readonly peakMemoryBytes: number | null;
   readonly outOfMemory: boolean | null;
   readonly cpu: CpuTime | null;
+  /** How often a limit has refused a process or thread. It is also null if the process has no limits of its own. */
+  readonly refusedTasks: number | null;
 }
 
-const UNKNOWN: TreeUsage = { peakMemoryBytes: null, outOfMemory: null, cpu: null };
+const UNKNOWN: TreeUsage = { peakMemoryBytes: null, outOfMemory: null, cpu: null, refusedTasks: null };
+/** The name of a cgroup with limits of its own ends so, and later programs of this process find them by it. */
+const LIMITED = '-limited';
 
 /** Manages the cgroup of one process and all its descendants, in whatever session. */
 export class Leaf {
@@ -64,10 +68,12 @@ export class Leaf {
   usage(withCpu: boolean): TreeUsage {
     try {
       const cpu = withCpu ? this.#cgroup.cpuTime() : null;
-      if (!this.#leaves.accountsMemory) return { ...UNKNOWN, cpu };
+      const isLimited = this.path.endsWith(LIMITED);
+      const refusedTasks = isLimited ? this.#cgroup.figure('pids.events', /^max (\d+)$/m) : null;
+      if (!this.#leaves.accountsMemory) return { ...UNKNOWN, cpu, refusedTasks };
       const kills = this.#cgroup.outOfMemoryKills();
       const outOfMemory = kills === null ? null : kills > 0;
-      return { peakMemoryBytes: this.#cgroup.memoryPeak(), outOfMemory, cpu };
+      return { peakMemoryBytes: this.#cgroup.memoryPeak(), outOfMemory, cpu, refusedTasks };
     } catch (error) {
       if (!isSystemError(error)) throw error;
       return UNKNOWN;
@@ -104,9 +110,9 @@ export class Leaves implements Disposable {
   }
 
   /** Names a leaf below `parent`, which a start creates. The daemon's pid tells it from leaves of earlier daemons. */
-  create(parent: Cgroup): Leaf {
+  create(parent: Cgroup, isLimited: boolean): Leaf {
     this.#count += 1;
-    return new Leaf(parent.child(`${process.pid}-${this.#count}`), this);
+    return new Leaf(parent.child(`${process.pid}-${this.#count}${isLimited ? LIMITED : ''}`), this);
   }
 
   existing(path: string): Leaf {

@@ -6,6 +6,7 @@ import { NoCgroup } from '../../../linux/processes/spawn.ts';
 import type { RecordStore } from '../../records/record-store.ts';
 import type { WorkloadCgroups } from '../cgroups/cgroups.ts';
 import { Leaves } from '../cgroups/leaf.ts';
+import { makeLimitedCgroup } from '../limits/limits.ts';
 import { openChannels } from '../output/channels.ts';
 import type { OutputStream } from '../output/events.ts';
 import { History } from '../output/history.ts';
@@ -100,15 +101,21 @@ export class Launcher implements Disposable {
   }
 
   async #spawn(plan: Plan, request: StartRequest, deadlineMs: number | null): Promise<ManagedProcess> {
-    const { config, tag, startId } = request;
+    const { config, tag, startId, limits = null } = request;
     const cgroup = tag === SYSTEM_TAG ? null : this.#cgroups[kindOf(request)];
-    const leaf = cgroup && this.#leaves.create(cgroup);
+    const leaf = cgroup && this.#leaves.create(cgroup, limits !== null);
     const record = this.#records.starting({ leaf: leaf?.path ?? null, startId });
     // If this program is killed, the next one must know that the id was used.
     if (startId !== null) await this.recorded;
     const output = this.#newOutput();
-    const launch = { ...plan, cgroup: leaf?.path ?? null, limitMs: this.#options.startTimeout * 1000 };
+    const launch = {
+      ...plan,
+      cgroup: leaf?.path ?? null,
+      limitMs: this.#options.startTimeout * 1000,
+      limits,
+    };
     try {
+      if (limits) makeLimitedCgroup(launch.cgroup, limits);
       const opened = await openChannels(launch, request, this.#poller, output);
       debug('process', 'process launched', () => ({ pid: opened.spawned.pid, inCgroup: leaf !== null }));
       const deadlineAt = deadlineMs === null ? null : monotonicMs() + deadlineMs;

@@ -7,6 +7,7 @@ import type { TerminalSize } from '../../../linux/processes/pty.ts';
 import { type Launch, NoDirectory, NotExecuted } from '../../../linux/processes/spawn.ts';
 import type { User } from '../../../linux/system/users.ts';
 import type { Guest } from '../../guest/guest.ts';
+import type { ProcessLimits } from '../limits/limits.ts';
 import { buildEnvironment, IN_TERMINAL } from './environment.ts';
 import type { ProcessConfig } from './process-config.ts';
 
@@ -24,12 +25,14 @@ export interface StartRequest {
   readonly stdin: boolean;
   /** The client's idempotency key, or null; see `ProcessTable.start`. */
   readonly startId: string | null;
+  /** Without this member, the process has no limits of its own. */
+  readonly limits?: ProcessLimits;
   /** Throws when nobody waits for the start any more, so that a search for the program ends. */
   readonly throwIfAborted?: () => void;
 }
 
-/** A launch without its cgroup and its time limit. */
-export type Plan = Omit<Launch, 'cgroup' | 'limitMs'>;
+/** A launch without its cgroup and its limits. */
+export type Plan = Omit<Launch, 'cgroup' | 'limitMs' | 'limits'>;
 
 /** A start needs this besides its request. */
 export interface LaunchPlace {

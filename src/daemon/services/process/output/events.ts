@@ -49,6 +49,8 @@ export interface ResourceUsage {
   readonly systemMicros: number;
   /** Null when the kernel does not report it. */
   readonly peakMemoryBytes: number | null;
+  /** How often the limits of the process have refused a process or thread. It is absent without limits. */
+  readonly refusedTasks?: number;
 }
 
 /** Describes how a process ended. `status` and `error` have Go's wording, which clients match. */
@@ -78,6 +80,8 @@ export function endEvent(exit: ProcessExit, expired: boolean, tree: TreeUsage | 
   const { code, signal } = exit;
   const { userMicros, systemMicros } = tree?.cpu ?? exit;
   const status = signal === null ? `exit status ${code ?? 'unknown'}` : `signal: ${signalText(signal)}`;
+  const peakMemoryBytes = tree?.peakMemoryBytes ?? null;
+  const refusedTasks = tree?.refusedTasks ?? null;
   const killedForMemory = signal === SIGKILL && tree?.outOfMemory === true;
   return {
     type: 'end',
@@ -87,7 +91,7 @@ export function endEvent(exit: ProcessExit, expired: boolean, tree: TreeUsage | 
     error: code === 0 ? null : status,
     reason: expired ? 'deadline' : killedForMemory ? 'out of memory' : reasonOf(exit),
     signal: signal === null ? null : signalName(signal),
-    usage: { userMicros, systemMicros, peakMemoryBytes: tree?.peakMemoryBytes ?? null },
+    usage: { userMicros, systemMicros, peakMemoryBytes, ...(refusedTasks !== null && { refusedTasks }) },
   };
 }
 

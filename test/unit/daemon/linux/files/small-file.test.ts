@@ -37,6 +37,18 @@ test('a small file of a tmpfs is read at once', () => {
   expect(native.readSmallFile(path, 1000)?.content.toString()).toBe('content');
 });
 
+test('the inode of a regular file is known at once, and of nothing else', () => {
+  const directory = mountTmpfs('4m');
+  const path = join(directory, 'file');
+  writeFileSync(path, 'content');
+  symlinkSync('file', `${path}.link`);
+  execFileSync('mkfifo', [`${path}.pipe`]);
+  const { dev, ino } = statSync(path);
+  expect(native.inodeNow(path)).toBe(`${dev}:${ino}`);
+  for (const other of [`${path}.link`, `${path}.pipe`, `${path}.absent`, directory])
+    expect([other, native.inodeNow(other)]).toEqual([other, null]);
+});
+
 describe.each(Object.entries(places))('a file %s', (_, place) => {
   test.each([0, 1, 999, 131_072])('of %i bytes is read', async (size) => {
     const path = join(place(), 'file');

@@ -1,7 +1,8 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { writeFileSync } from 'node:fs';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { expect, onTestFinished, test } from 'vitest';
+import { Cgroup } from '../../../../../../src/daemon/linux/cgroups/cgroup2.ts';
 import { SIGTERM } from '../../../../../../src/daemon/linux/system/signals.ts';
 import { Leaves } from '../../../../../../src/daemon/services/process/cgroups/leaf.ts';
 import { scratch } from '../../../../../support/machine/scratch.ts';
@@ -29,4 +30,18 @@ test('a group that has none in the cgroup is that of somebody else, and not sign
   leaf.signalGroup(leader, SIGTERM);
   expect([child.exitCode, child.signalCode]).toEqual([null, null]);
   process.kill(leader, 0);
+});
+
+test('refused tasks are told of a cgroup with limits alone, also by a later program', () => {
+  const parent = scratch();
+  const leaves = new Leaves(false);
+  const told = [true, false].map((isLimited) => {
+    const { path } = leaves.create(new Cgroup(parent), isLimited);
+    mkdirSync(path);
+    writeFileSync(`${path}/pids.events`, 'max 3\n');
+    return new Leaves(false).existing(path).usage(false).refusedTasks;
+  });
+  expect(told).toEqual([3, null]);
+  const { path } = leaves.create(new Cgroup(parent), true);
+  expect(leaves.existing(path).usage(false).refusedTasks).toBeNull();
 });

@@ -4,7 +4,12 @@ import { endEvent } from '../../../../../../src/daemon/services/process/output/e
 const used = { userMicros: 1, systemMicros: 2 };
 const exit = (code: number) => ({ code, signal: null, ...used });
 const death = (signal: number) => ({ code: null, signal, ...used });
-const tree = (outOfMemory: boolean | null) => ({ peakMemoryBytes: 4096, outOfMemory, cpu: null });
+const tree = (outOfMemory: boolean | null) => ({
+  peakMemoryBytes: 4096,
+  outOfMemory,
+  cpu: null,
+  refusedTasks: null,
+});
 
 describe('the status of the end event has the words of Go', () => {
   test.each([
@@ -46,4 +51,5 @@ test('the usage of the end event', () => {
     peakMemoryBytes: 4096,
   });
   expect(endEvent(exit(0), false, null).usage.peakMemoryBytes).toBeNull();
+  expect(endEvent(exit(0), false, { ...tree(null), refusedTasks: 0 }).usage.refusedTasks).toBe(0);
 });
