@@ -332,7 +332,7 @@ describe('undocumented API', () => {
 describe('budget', () => {
   /** The most lines of each part. A change that needs more raises the number in the same commit, whose message says why. */
   const LINES: Readonly<Record<string, number>> = {
-    'the core, src/daemon without extensions': 25_802,
+    'the core, src/daemon without extensions': 25_805,
     'src/daemon/extensions': 6006,
     'src/daemon/services/collector': 363,
     'src/daemon/services/files': 2609,
