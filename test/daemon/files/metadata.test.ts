@@ -71,7 +71,7 @@ describe('the hash in the metadata', () => {
       status: 503,
       message: 'metadata service did not answer within 1000 ms',
     });
-    expect(seen.order).toEqual(['health 204', '/init 503']);
+    expect(seen.order).toEqual(['/metrics 200', '/init 503']);
     expect(seen.broken).toMatchObject({
       status: 503,
       message:

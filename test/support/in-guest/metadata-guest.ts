@@ -48,11 +48,13 @@ const run = await transcribe(
   rpc.start({ process: { cmd: 'sh', args: ['-c', 'echo "$SVC_SANDBOX $SVC_SANDBOX_ID $A"'] } }),
 );
 
-service.intercept = () => {};
+const isAsked = Promise.withResolvers<void>();
+service.intercept = () => isAsked.resolve();
 const order: string[] = [];
 const unanswered = init({ accessToken: 'token-3' });
 void unanswered.then(({ status }) => order.push(`/init ${status}`));
-order.push(`health ${(await fetch(`${daemon.url}/health`)).status}`);
+await isAsked.promise;
+order.push(`/metrics ${(await fetch(`${daemon.url}/metrics`)).status}`);
 const silent = await unanswered;
 service.intercept = (_, response) => response.writeHead(500).end('secret');
 const broken = await init({ accessToken: 'token-3' });
