@@ -161,7 +161,10 @@ test('a sandbox whose client has gone is removed, as is one that is deleted mean
   expect(await left).toBe('left');
   const staying = create(gateway);
   await until('the other hook runs', () => hooks.events().length === 2);
+  const log = join(gateway.directory, 'registry.db-wal');
+  expect(readFileSync(log, 'latin1')).not.toContain('"isDoomed":true');
   const deleted = gateway.call(`DELETE /sandboxes/${hooks.log()[1]?.split(' ')[1]}`);
+  await until('that is recorded', () => readFileSync(log, 'latin1').includes('"isDoomed":true'));
   hooks.go();
   expect([(await staying).status, (await deleted).status]).toEqual([502, 204]);
   await until('both are removed', () => hooks.events().filter((event) => event === 'kill').length === 2);
