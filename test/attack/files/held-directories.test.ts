@@ -39,6 +39,16 @@ SYS_getdents64 = {'x86_64': 217, 'aarch64': 61}[os.uname().machine]`;
   return stuckCall(open, 'libc.syscall(SYS_getdents64, directory, ctypes.c_void_p(page), 65536)');
 }
 
+/** Waits until a thread of the daemon waits for the lock. One that waits for a disk does not do so for as long. */
+async function untilItWaits(): Promise<void> {
+  const tasks = `/proc/${daemon.pid}/task`;
+  let seen = 0;
+  await until('it waits', () => {
+    seen = readdirSync(tasks).some((task) => isWaiting(join(tasks, task))) ? seen + 1 : 0;
+    return seen > 50;
+  });
+}
+
 const SILENT = /^(DeadlineExceeded|504) file system does not answer: '/;
 
 /** The code of the error and its message; `ok` if there is none. */
@@ -128,8 +138,7 @@ test.each(Object.keys(CALLS))(
     const release = await hold(held);
     // Makes look-ups wait, too.
     const writer = verdict(uploadRaw(daemon, join(held, 'first'), 'x'));
-    const tasks = `/proc/${daemon.pid}/task`;
-    await until('it waits', () => readdirSync(tasks).some((task) => isWaiting(join(tasks, task))));
+    await untilItWaits();
     const calls = Array.from({ length: 24 }, (_, index) => verdict(CALLS[name]?.(held, index) ?? writer));
     await expectTheRestToGoOn(scratch());
     // Of a tree, 6 threads are taken at most: by one directory no more than 3.
@@ -153,8 +162,7 @@ test('a look-up that is stuck behind a link holds up none of those that are aske
   for (const path of names) writeFileSync(path, '');
   const release = await hold(held);
   const writer = verdict(uploadRaw(daemon, join(held, 'first'), 'x'));
-  const tasks = `/proc/${daemon.pid}/task`;
-  await until('it waits', () => readdirSync(tasks).some((task) => isWaiting(join(tasks, task))));
+  await untilItWaits();
   const { filesystem } = connectTo(daemon.url);
   const ask = (paths: readonly string[]) => paths.map((path) => verdict(filesystem.stat({ path })));
   // Opens the connections, so that the calls below arrive together.

@@ -68,5 +68,5 @@ test('of those that may wait and be resumed, a client leaves others as many as a
   await expect(run('c', 'ada')).rejects.toThrow("1 for 'ada'");
   waiting.push(run('d', null));
   stop.abort(new Error('over'));
-  for (const each of waiting) await expect(each).rejects.toThrow('over');
+  await Promise.all(waiting.map((each) => expect(each).rejects.toThrow('over')));
 });

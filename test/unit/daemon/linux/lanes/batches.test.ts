@@ -56,7 +56,7 @@ test('each has its own result; an error of the lane is that of all', async () =>
 
   const refusing = new JobBatches(() => Promise.reject(new Error('refused')));
   const calls = [refusing.add(lane, async () => 1), refusing.add(lane, async () => 2)];
-  for (const call of calls) await expect(call).rejects.toThrow('refused');
+  await Promise.all(calls.map((call) => expect(call).rejects.toThrow('refused')));
 });
 
 test('what was recalled runs again, and does not end with its batch', async () => {
