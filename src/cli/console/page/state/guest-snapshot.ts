@@ -121,7 +121,12 @@ function aboutPorts({ ports: was }: GuestSnapshot, { ports: is }: GuestSnapshot)
 /** How long something has lasted, for people: `3 days`, `2 hours`. */
 export function ageOf(since: string | undefined, now = Date.now()): string {
   const seconds = Math.max(0, Math.floor((now - Date.parse(since ?? '')) / 1000));
-  if (Number.isNaN(seconds)) return '-';
+  return Number.isNaN(seconds) ? '-' : durationOf(seconds);
+}
+
+/** A number of seconds for people: `3 days`, `2 hours`. */
+export function durationOf(exact: number): string {
+  const seconds = Math.floor(exact);
   if (seconds >= 2 * 86_400) return counted(Math.floor(seconds / 86_400), 'day');
   if (seconds >= 2 * 3600) return counted(Math.floor(seconds / 3600), 'hour');
   return seconds >= 120 ? counted(Math.floor(seconds / 60), 'minute') : counted(seconds, 'second');
