@@ -62,12 +62,17 @@ export function endedBetween(before: GuestSnapshot, now: GuestSnapshot): Process
 export function endHappening(process: ProcessMessage, end: EndMessage | null): Happening {
   const title = titleOf(process);
   if (end === null) return { kind: 'end', text: `${title} has ended` };
-  const status = end.status ?? `exit status ${end.exitCode ?? 0}`;
   if (end.reason === 'END_REASON_OUT_OF_MEMORY')
     return { kind: 'limit', text: `${title} was killed because memory ran out` };
   if (end.reason === 'END_REASON_DEADLINE')
     return { kind: 'limit', text: `${title} was killed at its time limit` };
-  return { kind: 'end', text: `${title} has ended: ${status}` };
+  return { kind: 'end', text: `${title} has ended: ${statusOf(end)}` };
+}
+
+/** How a process has ended, for people. */
+export function statusOf({ status, exitCode = 0, reason }: EndMessage): string {
+  if (reason === 'END_REASON_OUT_OF_MEMORY') return 'killed because memory ran out';
+  return status ?? `exit status ${exitCode}`;
 }
 
 function aboutDaemon(before: GuestSnapshot, now: GuestSnapshot): Happening[] {

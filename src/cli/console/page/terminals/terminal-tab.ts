@@ -1,8 +1,9 @@
 import { printable } from '../../../output/printable.ts';
+import { statusOf } from '../state/guest-snapshot.ts';
 import { Observable } from '../state/observable.ts';
 import { callErrorOf } from '../wire/call-error.ts';
 import type { DaemonClient } from '../wire/daemon-client.ts';
-import type { CellSize, EndMessage } from '../wire/messages.ts';
+import type { CellSize } from '../wire/messages.ts';
 import {
   type FollowedEvent,
   NO_OUTPUT,
@@ -50,6 +51,7 @@ export class TerminalTab {
   #input: TypedInput | null = null;
   /** What was typed before the process has started. */
   #early: Uint8Array[] = [];
+  /** Until it has started, it may have one. */
   #hasTerminal = false;
   /** The output that the screen shows. */
   #drawn: OutputOffsets = NO_OUTPUT;
@@ -62,6 +64,7 @@ export class TerminalTab {
     const { source, title, kept } = options;
     this.#daemon = daemon;
     this.#options = options;
+    this.#hasTerminal = source === undefined;
     if (kept) {
       this.#hasTerminal = kept.hasTerminal;
       this.#drawn = kept.offsets;
@@ -199,7 +202,8 @@ export class TerminalTab {
 
   #attached(pid: number, screen: Screen): void {
     this.#input = new TypedInput(this.#daemon, pid, 'pty', (text) => screen.note(text));
-    for (const bytes of this.#early.splice(0)) this.#input.type(bytes);
+    const early = this.#early.splice(0);
+    if (this.#hasTerminal) for (const bytes of early) this.#input.type(bytes);
     this.#change({ status: 'running', pid });
     // The size may be another one than when the page was left.
     if (this.#options.kept && this.#hasTerminal && this.element.parentElement !== document.body)
@@ -254,9 +258,4 @@ export class TerminalTab {
   #change(change: Partial<TabState>): void {
     this.state.update((state) => ({ ...state, ...change }));
   }
-}
-
-function statusOf({ status, exitCode = 0, reason }: EndMessage): string {
-  if (reason === 'END_REASON_OUT_OF_MEMORY') return 'killed because memory ran out';
-  return status ?? `exit status ${exitCode}`;
 }
