@@ -163,14 +163,14 @@ test('terminals are attached again at their byte, with their screens, in their o
   await screenShows(page, 'before');
   await page.press('New terminal');
   await page.until('there are two', `${TABS}.length === 2`);
-  await page.until('it runs', `document.querySelectorAll('[role=tab]')[1].textContent === 'bash×'`);
+  await page.until('it runs', `document.querySelectorAll('[role=tab]')[1].textContent === 'shell×'`);
   await typeLine(
     page,
-    `printf '\\033]0;the second\\007'; for i in $(seq 40); do echo line $i; sleep 0.1; done; echo don''e`,
+    `printf '\\033]0;the second\\007'; for i in $(seq 40); do echo line $i; sleep 0.1; done; echo fin''ished`,
   );
   await screenShows(page, 'line 5');
   await page.reload();
-  await screenShows(page, 'done');
+  await screenShows(page, 'finished');
   expect(await page.evaluate(TABS)).toEqual(['the first', 'the second']);
   const lines: string[] = await page.evaluate(`${SCREEN}.match(/^line \\d+/gm)`);
   // All of them fit no screen; those that it shows are each there once.
@@ -188,10 +188,17 @@ test('terminals are attached again at their byte, with their screens, in their o
 test('a shell that has ended is started again by Enter, also after a reload', async () => {
   await typeLine(page, 'exit');
   await screenShows(page, 'Enter starts it again');
+  await page.until(
+    'it has ended',
+    `/ended/.test(document.querySelector('[role=tab][aria-selected=true]').textContent)`,
+  );
   await page.reload();
   await screenShows(page, 'Enter starts it again');
   await typeLine(page, '');
-  await page.until('it runs', `document.querySelectorAll('[role=tab]')[0].textContent === 'the first×'`);
+  await page.until(
+    'it runs',
+    `!/ended|starting/.test(document.querySelector('[role=tab][aria-selected=true]').textContent)`,
+  );
   await typeLine(page, 'clear; echo anew $((7 * 7))');
   await screenShows(page, 'anew 49');
 });

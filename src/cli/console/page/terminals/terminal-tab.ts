@@ -10,6 +10,7 @@ import {
   OutputFollower,
   type OutputOffsets,
   type OutputSource,
+  type RunningSource,
   type StartSource,
 } from '../wire/output-follower.ts';
 import { TypedInput } from '../wire/typed-input.ts';
@@ -26,7 +27,7 @@ export interface TabState {
 export interface TabOptions {
   readonly title: string;
   /** The process that runs; without one, `findStart` tells how one is started. */
-  readonly source?: OutputSource;
+  readonly source?: RunningSource;
   /** How it is started, also again after its end. */
   findStart?(): Promise<StartSource>;
   /** What a reload has kept of it. */
@@ -73,7 +74,7 @@ export class TerminalTab {
     this.state = new Observable<TabState>({
       title,
       status: 'starting',
-      pid: source && 'pid' in source ? source.pid : null,
+      pid: source?.pid ?? null,
     });
     this.element.className = 'screen';
   }
@@ -163,13 +164,6 @@ export class TerminalTab {
     return start.pty ? { ...found, start: { ...start, pty: { size } } } : found;
   }
 
-  /** Starts the process again after its end. */
-  #startAgain(screen: Screen): void {
-    screen.leaveModes();
-    this.#change({ status: 'starting', pid: null });
-    void this.#follow(screen);
-  }
-
   /** `offsets`: the output up to this event. */
   async #take(event: FollowedEvent, screen: Screen, offsets: OutputOffsets): Promise<void> {
     switch (event.type) {
@@ -213,9 +207,10 @@ export class TerminalTab {
   #type(bytes: Uint8Array): void {
     const { status } = this.state.value;
     if (status === 'ended') {
-      if (this.#screen && this.#options.findStart && bytes.length === 1 && bytes[0] === ENTER)
-        this.#startAgain(this.#screen);
-      return;
+      if (!this.#screen || !this.#options.findStart || bytes.length !== 1 || bytes[0] !== ENTER) return;
+      this.#screen.leaveModes();
+      this.#change({ status: 'starting', pid: null });
+      return void this.#follow(this.#screen);
     }
     if (!this.#hasTerminal) return;
     if (this.#input) this.#input.type(bytes);

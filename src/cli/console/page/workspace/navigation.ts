@@ -10,7 +10,6 @@ export class Navigation {
   readonly #parts: PageParts;
   readonly #open = new Map<string | null, Workspace>();
   #isGoing = true;
-  #leaveTab: () => void = () => {};
 
   /** Goes where the address says, or else to what the console was started for. */
   constructor(parts: PageParts) {
@@ -64,10 +63,15 @@ export class Navigation {
     const tell = () => this.#tell();
     const { current } = made.terminals;
     for (const each of [made.view, made.directory.listing, made.file]) each.subscribe(tell);
-    current.subscribe(() => {
-      this.#leaveTab();
+    let leaveTab = () => {};
+    const followTab = () => {
+      leaveTab();
       // The process of a new tab is known when it has started.
-      this.#leaveTab = current.value?.state.subscribe(tell) ?? (() => {});
+      leaveTab = current.value?.state.subscribe(tell) ?? (() => {});
+    };
+    followTab();
+    current.subscribe(() => {
+      followTab();
       tell();
     });
     return made;
