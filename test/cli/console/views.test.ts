@@ -82,6 +82,7 @@ test('processes: a form starts one, the tree shows it, and a signal is sent afte
   await picture(page, 'processes');
   const isThere = async () => (await envctl(daemon.url, ['ps'], { env })).stdout.includes('garden');
   await page.press('Signal');
+  await page.until('Cancel has the focus', `document.activeElement?.textContent === 'Cancel'`);
   await page.press('Cancel', 'dialog');
   expect(await isThere()).toBe(true);
   await page.press('Signal');
