@@ -263,6 +263,20 @@ test('tables sort by a click on their headers', async () => {
   );
 });
 
+test('a terminal that is kept but not shown is beside the page, and gets no keys, at 390 pixels, too', async () => {
+  await page.resize(390, 720);
+  await page.reload();
+  await viewIs('Processes');
+  await page.until('it is there', `!!document.querySelector('body > .screen .xterm-screen')`);
+  expect(
+    await page.evaluate(
+      `(({ inert }, { right }) => ({ inert, isOut: right <= 0 }))(...[document.querySelector('body > .screen')].flatMap((it) => [it, it.getBoundingClientRect()]))`,
+    ),
+  ).toEqual({ inert: true, isOut: true });
+  expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(390);
+  await page.resize(1280, 720);
+});
+
 test('no script has failed', () => {
   expect(page.problems).toEqual([]);
 });

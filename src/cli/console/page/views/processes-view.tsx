@@ -52,7 +52,7 @@ const COLUMNS: readonly DataColumn<TreeRow>[] = [
   },
   {
     title: 'Age',
-    width: '6.5rem',
+    width: '7.5rem',
     isNumber: true,
     isWide: true,
     cell: (row) => (ageIn(row) < 0 ? '' : durationOf(ageIn(row) / 1000)),
