@@ -1,5 +1,5 @@
 import type { CellSize, StartMessage } from '../wire/messages.ts';
-import { NO_OUTPUT, type OutputOffsets, type StartSource } from '../wire/output-follower.ts';
+import { NO_OUTPUT, type OutputOffsets, type StartSource } from '../wire/output-source.ts';
 
 /** What a reload keeps of a tab, besides what its screen shows. */
 export interface KeptTab {

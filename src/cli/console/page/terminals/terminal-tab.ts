@@ -4,15 +4,14 @@ import { Observable } from '../state/observable.ts';
 import { callErrorOf } from '../wire/call-error.ts';
 import type { DaemonClient } from '../wire/daemon-client.ts';
 import type { CellSize } from '../wire/messages.ts';
+import { type FollowedEvent, OutputFollower } from '../wire/output-follower.ts';
 import {
-  type FollowedEvent,
   NO_OUTPUT,
-  OutputFollower,
   type OutputOffsets,
   type OutputSource,
   type RunningSource,
   type StartSource,
-} from '../wire/output-follower.ts';
+} from '../wire/output-source.ts';
 import { TypedInput } from '../wire/typed-input.ts';
 import type { KeptTab } from './kept-tab.ts';
 import type { Screen } from './screen.ts';

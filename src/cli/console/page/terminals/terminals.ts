@@ -5,7 +5,7 @@ import type { TabStorage } from '../state/tab-storage.ts';
 import type { DaemonClient } from '../wire/daemon-client.ts';
 import { bytesOfBase64 } from '../wire/envelopes.ts';
 import type { ProcessEventMessage, StartMessage } from '../wire/messages.ts';
-import type { OutputSource, StartSource } from '../wire/output-follower.ts';
+import type { OutputSource, StartSource } from '../wire/output-source.ts';
 import { type KeptTab, keptTabIn, withoutScreen } from './kept-tab.ts';
 import { type TabOptions, TerminalTab } from './terminal-tab.ts';
 

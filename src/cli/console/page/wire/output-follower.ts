@@ -8,6 +8,7 @@ import type {
   ProcessEventMessage,
   StartMessage,
 } from './messages.ts';
+import { NO_OUTPUT, type OutputOffsets, type OutputSource } from './output-source.ts';
 
 /** What happens to a process that is followed. */
 export type FollowedEvent =
@@ -18,25 +19,6 @@ export type FollowedEvent =
   | { readonly type: 'lost'; readonly message: string }
   | { readonly type: 'resumed' }
   | { readonly type: 'end'; readonly end: EndMessage };
-
-/** Which process is followed: one that is started, or one that runs. */
-export type OutputSource = StartSource | RunningSource;
-
-export interface StartSource {
-  readonly start: StartMessage;
-  readonly user: string;
-}
-
-export interface RunningSource {
-  readonly pid: number;
-  /** The byte of each stream at which its reader goes on; default: the first one that the daemon keeps. */
-  readonly from?: OutputOffsets;
-}
-
-/** How many bytes of each stream were read. */
-export type OutputOffsets = Readonly<Record<OutputKindName, number>>;
-
-export const NO_OUTPUT: OutputOffsets = { stdout: 0, stderr: 0, pty: 0 };
 
 export interface OutputFollowerOptions {
   readonly signal: AbortSignal;

@@ -14,7 +14,7 @@ import { Terminals } from '../terminals/terminals.ts';
 import type { ConsoleClient } from '../wire/console-client.ts';
 import { DaemonClient } from '../wire/daemon-client.ts';
 import type { ProcessMessage } from '../wire/messages.ts';
-import type { OutputSource } from '../wire/output-follower.ts';
+import type { OutputSource } from '../wire/output-source.ts';
 import type { Place, ViewName } from './place.ts';
 
 /** What all of the page shares. */
