@@ -31,7 +31,7 @@ export function joined(directory: string, name: string): string {
 }
 
 /** The last part of a path. */
-export function nameOf(path: string): string {
+export function fileNameOf(path: string): string {
   return path.slice(path.lastIndexOf('/') + 1);
 }
 

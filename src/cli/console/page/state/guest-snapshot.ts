@@ -66,11 +66,11 @@ export function endHappening(process: ProcessMessage, end: EndMessage | null): H
     return { kind: 'limit', text: `${title} was killed because memory ran out` };
   if (end.reason === 'END_REASON_DEADLINE')
     return { kind: 'limit', text: `${title} was killed at its time limit` };
-  return { kind: 'end', text: `${title} has ended: ${statusOf(end)}` };
+  return { kind: 'end', text: `${title} has ended: ${endStatusOf(end)}` };
 }
 
 /** How a process has ended, for people. */
-export function statusOf({ status, exitCode = 0, reason }: EndMessage): string {
+export function endStatusOf({ status, exitCode = 0, reason }: EndMessage): string {
   if (reason === 'END_REASON_OUT_OF_MEMORY') return 'killed because memory ran out';
   return status ?? `exit status ${exitCode}`;
 }

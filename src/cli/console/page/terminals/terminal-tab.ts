@@ -1,5 +1,5 @@
 import { printable } from '../../../output/printable.ts';
-import { statusOf } from '../state/guest-snapshot.ts';
+import { endStatusOf } from '../state/guest-snapshot.ts';
 import { Observable } from '../state/observable.ts';
 import { callErrorOf } from '../wire/call-error.ts';
 import type { DaemonClient } from '../wire/daemon-client.ts';
@@ -189,7 +189,7 @@ export class TerminalTab {
         screen.note('connected again, nothing was lost');
         return this.#change({ status: 'running' });
       case 'end':
-        return screen.note(`ended: ${statusOf(event.end)}`);
+        return screen.note(`ended: ${endStatusOf(event.end)}`);
     }
   }
 

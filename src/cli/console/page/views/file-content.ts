@@ -1,4 +1,4 @@
-import { nameOf } from '../files/file-entry.ts';
+import { fileNameOf } from '../files/file-entry.ts';
 import type { DaemonClient } from '../wire/daemon-client.ts';
 import type { EntryMessage } from '../wire/messages.ts';
 
@@ -35,7 +35,7 @@ const PICTURES: Readonly<Record<string, string>> = {
 export async function readContent(daemon: DaemonClient, path: string): Promise<FileContent> {
   const { entry } = await daemon.unary<{ entry?: EntryMessage }>('filesystem.Filesystem/Stat', { path });
   const size = Number(entry?.size ?? 0);
-  const name = nameOf(path);
+  const name = fileNameOf(path);
   const picture = PICTURES[name.slice(name.lastIndexOf('.') + 1).toLowerCase()];
   if (picture !== undefined && size <= MAX_PICTURE) {
     const response = await daemon.get('/files', { path });

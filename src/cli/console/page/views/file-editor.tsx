@@ -1,7 +1,7 @@
 import { useRef, useState } from 'preact/hooks';
 import { printable } from '../../../output/printable.ts';
 import type { Draft } from '../files/drafts.ts';
-import { nameOf } from '../files/file-entry.ts';
+import { fileNameOf } from '../files/file-entry.ts';
 import { callErrorOf } from '../wire/call-error.ts';
 import type { Workspace } from '../workspace/workspace.ts';
 import { readContent, type TextContent } from './file-content.ts';
@@ -71,7 +71,7 @@ export function FileEditor({ workspace, path, content, onLeave }: FileEditorProp
       <textarea
         ref={area}
         class="editor"
-        aria-label={`Text of ${printable(nameOf(path))}`}
+        aria-label={`Text of ${printable(fileNameOf(path))}`}
         defaultValue={begun.draft?.text ?? content?.text ?? ''}
         spellcheck={false}
         // What is typed while it is saved would be lost.
@@ -115,7 +115,7 @@ async function saveText(
   const { signal } = new AbortController();
   try {
     await daemon.upload(path, new Blob([text]), { signal, ...(etag !== null && { ifMatch: etag }) });
-    notices.say(`${printable(nameOf(path))} is saved`);
+    notices.say(`${printable(fileNameOf(path))} is saved`);
     return true;
   } catch (thrown) {
     const error = callErrorOf(thrown);

@@ -1,7 +1,7 @@
 import { useEffect, useState } from 'preact/hooks';
 import { formatBytes } from '../../../output/formats.ts';
 import { printable, printableLines } from '../../../output/printable.ts';
-import { nameOf } from '../files/file-entry.ts';
+import { fileNameOf } from '../files/file-entry.ts';
 import { useValue } from '../state/observable.ts';
 import { callErrorOf } from '../wire/call-error.ts';
 import type { Workspace } from '../workspace/workspace.ts';
@@ -49,7 +49,7 @@ export function FileViewer({ workspace, path, onClose }: FileViewerProps) {
     }
     onClose();
   };
-  const name = printable(nameOf(path));
+  const name = printable(fileNameOf(path));
   const text = content?.kind === 'text' ? content : null;
   const isEditor = isEdited && (text !== null || drafts.get(path) !== null);
   return (

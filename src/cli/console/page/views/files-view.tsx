@@ -2,7 +2,7 @@ import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { formatBytes, formatTime } from '../../../output/formats.ts';
 import { printable } from '../../../output/printable.ts';
 import { droppedItems } from '../files/dropped-files.ts';
-import { type FileEntry, nameOf, parentOf } from '../files/file-entry.ts';
+import { type FileEntry, fileNameOf, parentOf } from '../files/file-entry.ts';
 import { type DataColumn, DataTable, sortedRows } from '../parts/data-table.tsx';
 import { useValue } from '../state/observable.ts';
 import type { Workspace } from '../workspace/workspace.ts';
@@ -106,7 +106,7 @@ function UnsavedEdits({ workspace }: { readonly workspace: Workspace }) {
       Not saved yet:
       {others.map((path) => (
         <button key={path} type="button" title={printable(path)} onClick={() => workspace.file.set(path)}>
-          {printable(nameOf(path))}
+          {printable(fileNameOf(path))}
         </button>
       ))}
     </div>

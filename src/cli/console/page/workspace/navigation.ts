@@ -1,6 +1,6 @@
 import { hasKeptDrafts } from '../files/drafts.ts';
 import { Observable } from '../state/observable.ts';
-import { fragmentOf, NOWHERE, type Place, placeOf, saysMore } from './place.ts';
+import { fragmentOf, NOWHERE, type PagePlace, placeOf, saysMore } from './place.ts';
 import { type PageParts, Workspace } from './workspace.ts';
 
 /** Keeps the address and what is shown the same, so that a reload, Back, Forward and a link lead to where the user was. */
@@ -41,7 +41,7 @@ export class Navigation {
     return isOpen || hasKeptDrafts(this.#parts.storage);
   }
 
-  #go(place: Place): void {
+  #go(place: PagePlace): void {
     const { hasGateway } = this.#parts.client.about;
     const wasGoing = this.#isGoing;
     this.#isGoing = true;

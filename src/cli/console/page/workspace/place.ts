@@ -2,7 +2,7 @@ export const VIEWS = ['Glance', 'Terminals', 'Processes', 'Files', 'Events'] as 
 export type ViewName = (typeof VIEWS)[number];
 
 /** Where the user is on the page. */
-export interface Place {
+export interface PagePlace {
   /** Behind the gateway; null: the list of sandboxes, or the daemon of the console. */
   readonly sandbox: string | null;
   /** null: the list of sandboxes. */
@@ -15,10 +15,10 @@ export interface Place {
   readonly pid: number | null;
 }
 
-export const NOWHERE: Place = { sandbox: null, view: null, path: '', file: null, pid: null };
+export const NOWHERE: PagePlace = { sandbox: null, view: null, path: '', file: null, pid: null };
 
 /** A place as the fragment of an address, such as `/Files?path=%2Fhome`. */
-export function fragmentOf({ sandbox, view, path, file, pid }: Place): string {
+export function fragmentOf({ sandbox, view, path, file, pid }: PagePlace): string {
   const query = new URLSearchParams({
     ...(sandbox !== null && { sandbox }),
     ...(path !== '' && { path }),
@@ -29,7 +29,7 @@ export function fragmentOf({ sandbox, view, path, file, pid }: Place): string {
 }
 
 /** The place that a fragment names; what it does not name is left out. */
-export function placeOf(fragment: string): Place {
+export function placeOf(fragment: string): PagePlace {
   const [name = '', query = ''] = fragment.replace(/^#?\/?/, '').split('?', 2);
   const told = new URLSearchParams(query);
   const pid = Number(told.get('pid') ?? '');
@@ -43,7 +43,7 @@ export function placeOf(fragment: string): Place {
 }
 
 /** Whether a place only says more than another one, so that Back should not stop at the other. */
-export function saysMore(place: Place, before: Place): boolean {
+export function saysMore(place: PagePlace, before: PagePlace): boolean {
   return (
     place.sandbox === before.sandbox &&
     (before.view === null || place.view === before.view) &&

@@ -15,7 +15,7 @@ import type { ConsoleClient } from '../wire/console-client.ts';
 import { DaemonClient } from '../wire/daemon-client.ts';
 import type { ProcessMessage } from '../wire/messages.ts';
 import type { OutputSource } from '../wire/output-source.ts';
-import type { Place, ViewName } from './place.ts';
+import type { PagePlace, ViewName } from './place.ts';
 
 /** What all of the page shares. */
 export interface PageParts {
@@ -70,7 +70,7 @@ export class Workspace {
     this.drafts = new Drafts(kept);
   }
 
-  get place(): Place {
+  get place(): PagePlace {
     const view = this.view.value;
     const isFiles = view === 'Files';
     return {
@@ -82,7 +82,7 @@ export class Workspace {
   }
 
   /** Shows a place in it. */
-  go({ view, path, file, pid }: Place): void {
+  go({ view, path, file, pid }: PagePlace): void {
     if (view === 'Files') {
       this.file.set(file);
       if (path !== '' && path !== this.directory.listing.value.path) {
