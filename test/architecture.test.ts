@@ -83,10 +83,10 @@ const OWNERS: Record<string, RegExp> = {
   preact: /^cli\/console\/page\/.+\.tsx?$/,
   uplot: /^cli\/console\/page\/views\/plot-canvas\.ts$/,
   ...Object.fromEntries(
-    ['xterm', 'addon-fit', 'addon-search', 'addon-web-links', 'addon-webgl'].map((name) => [
-      `@xterm/${name}`,
-      /^cli\/console\/page\/terminals\/screen\.ts$/,
-    ]),
+    [
+      ...['xterm', 'addon-fit', 'addon-search', 'addon-serialize', 'addon-unicode11'],
+      ...['addon-web-links', 'addon-webgl'],
+    ].map((name) => [`@xterm/${name}`, /^cli\/console\/page\/terminals\/screen\.ts$/]),
   ),
   negotiator: /^daemon\/(services\/files|http\/rest|extensions)\/.+\.ts$/,
 };
@@ -154,7 +154,7 @@ describe('layers', () => {
   });
 
   test('the page of the console imports nothing that needs Node', () => {
-    const own = /^cli\/(console\/page\/|output\/(formats|printable|tree)\.ts$)/;
+    const own = /^cli\/(console\/page\/|output\/(formats|printable|tree)\.ts$|process\/shell-lookup\.ts$)/;
     const page = edges.filter(({ from }) => from.startsWith('cli/console/page/'));
     expect(page.length).toBeGreaterThan(50);
     expect(page.filter(({ to }) => !own.test(to))).toEqual([]);

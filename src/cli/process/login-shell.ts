@@ -1,17 +1,10 @@
 import type { Connection } from '../connection/connection.ts';
 import { KEEPALIVE_S } from '../connection/connection.ts';
-
-const FALLBACK = '/bin/sh';
-/** Prints the shell of the user. One that refuses logins gives way to bash, or to the shell that every guest has. */
-const SCRIPT = `entry=$(getent passwd "$(id -u)" || grep "^$(id -un):" /etc/passwd)
-shell=\${entry##*:}
-case $shell in */nologin | */false) shell= ;; esac
-{ [ -f "$shell" ] && [ -x "$shell" ]; } || shell=$(command -v bash) || shell=${FALLBACK}
-echo "$shell"`;
+import { FALLBACK_SHELL, SHELL_LOOKUP, shellIn } from './shell-lookup.ts';
 
 /** Returns the shell of the user in the sandbox. Throws `Failure`. */
 export async function loginShell(connection: Connection): Promise<string> {
-  const process = { cmd: FALLBACK, args: ['-c', SCRIPT], envs: {} };
+  const process = { cmd: FALLBACK_SHELL, args: ['-c', SHELL_LOOKUP], envs: {} };
   const headers = { 'Keepalive-Ping-Interval': String(KEEPALIVE_S) };
   const pieces: Uint8Array[] = [];
   try {
@@ -22,6 +15,5 @@ export async function loginShell(connection: Connection): Promise<string> {
   } catch (error) {
     throw await connection.failure(error);
   }
-  const told = Buffer.concat(pieces).toString().trim();
-  return told.startsWith('/') && !told.includes('\n') ? told : FALLBACK;
+  return shellIn(Buffer.concat(pieces).toString());
 }

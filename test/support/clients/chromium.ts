@@ -108,6 +108,8 @@ export class BrowserPage {
   readonly problems: string[] = [];
   /** Everything that the page has received, as text, with its headers. */
   readonly received: string[] = [];
+  /** The kinds of the browser's own questions, all of which are answered with yes: `beforeunload`. */
+  readonly asked: string[] = [];
   readonly #browser: Chromium;
   readonly #session: string;
 
@@ -125,6 +127,10 @@ export class BrowserPage {
       this.problems.push(params.exceptionDetails.exception?.description ?? params.exceptionDetails.text);
     if (method === 'Log.entryAdded' && params.entry.level === 'error' && params.entry.source !== 'network')
       this.problems.push(params.entry.text);
+    if (method === 'Page.javascriptDialogOpening') {
+      this.asked.push(params.type);
+      void this.send('Page.handleJavaScriptDialog', { accept: true });
+    }
     if (method === 'Network.responseReceived')
       this.received.push(JSON.stringify([params.response.url, params.response.headers]));
   }
@@ -135,6 +141,13 @@ export class BrowserPage {
       'the page is loaded',
       `document.readyState === 'complete' && location.href !== 'about:blank'`,
     );
+  }
+
+  /** Loads the page again, as the user does by F5. */
+  async reload(): Promise<void> {
+    await this.evaluate('window.isOld = true');
+    await this.send('Page.reload');
+    await this.until('it is loaded again', `!window.isOld && document.readyState === 'complete'`);
   }
 
   async resize(width: number, height: number): Promise<void> {

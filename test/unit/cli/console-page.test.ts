@@ -6,6 +6,7 @@ import {
   happeningsBetween,
 } from '../../../src/cli/console/page/state/guest-snapshot.ts';
 import { FigureHistory } from '../../../src/cli/console/page/state/history.ts';
+import { keptTabIn } from '../../../src/cli/console/page/terminals/kept-tab.ts';
 import { CpuShares, treeOf } from '../../../src/cli/console/page/views/process-tree.ts';
 import {
   base64Of,
@@ -13,8 +14,10 @@ import {
   EnvelopeReader,
   enveloped,
 } from '../../../src/cli/console/page/wire/envelopes.ts';
+import { partsOfFragment } from '../../../src/cli/console/page/wire/fragment.ts';
 import { StreamLanes } from '../../../src/cli/console/page/wire/lanes.ts';
 import type { ProcessMessage } from '../../../src/cli/console/page/wire/messages.ts';
+import { fragmentOf, NOWHERE, placeOf, saysMore } from '../../../src/cli/console/page/workspace/place.ts';
 
 const named = (pid: number, parent?: number, cmd = `p${pid}`): ProcessMessage => ({
   pid,
@@ -126,6 +129,109 @@ test('figures are kept for an hour', () => {
   for (let second = 0; second <= 7200; second += 2) history.add(second, { cpu_used_pct: second }, 1);
   expect([history.times[0], history.times.at(-1), history.times.length]).toEqual([3600, 7200, 1801]);
   expect(history.figures.cpu[0]).toBe(3600);
+});
+
+test('figures that the daemon has kept fill what the page has not seen, and gaps stay gaps', () => {
+  const history = new FigureHistory();
+  const point = (ts: number) => ({ ts, cpu_used_pct: ts, io_pressure: null });
+  history.add(5000, { cpu_used_pct: 1 }, 3);
+  history.add(5002, null, null);
+  // The clock of the guest is ten minutes ahead; nothing is known between 4500 and 4900.
+  const points = [1000, 4490, 4500, 4900, 4910, 4995, 5001, 9000].map((time) => point(time + 600));
+  history.fill(5002, points, 600);
+  const cpu = () => history.times.map((time, index) => [time, history.figures.cpu[index]]);
+  expect(cpu()).toEqual([
+    [4490, 5090],
+    [4500, 5100],
+    [4510, null],
+    [4900, 5500],
+    [4910, 5510],
+    [4920, null],
+    [5000, 1],
+  ]);
+  expect(history.figures.stallIo.every((value) => value === null)).toBe(true);
+  expect(history.figures.processes.at(-1)).toBe(3);
+  // A page that was asleep has a gap, too, until the daemon is asked again.
+  history.add(5100, { cpu_used_pct: 2 }, 3);
+  expect(cpu().slice(-3)).toEqual([
+    [5000, 1],
+    [5010, null],
+    [5100, 2],
+  ]);
+  history.fill(5100, [point(5050)], 0);
+  expect(cpu().slice(-5)).toEqual([
+    [5000, 1],
+    [5010, null],
+    [5050, 5050],
+    [5060, null],
+    [5100, 2],
+  ]);
+});
+
+describe('a place in the fragment of the address', () => {
+  const place = {
+    ...{ sandbox: 'a/b?c', view: 'Files' as const, path: '/home/é #&?=%', file: '/x\n<script>', pid: null },
+  };
+
+  test('is read as it was written, whatever its names are', () => {
+    for (const each of [place, NOWHERE, { ...NOWHERE, view: 'Terminals' as const, pid: 7 }])
+      expect(placeOf(`#${fragmentOf(each)}`)).toEqual(each);
+    expect(fragmentOf(place)).toMatch(/^\/Files\?[\w.%&=+*-]+$/);
+  });
+
+  test.each([
+    '',
+    '#',
+    '#/',
+    '#/Nothing',
+    '#/Files/x',
+    '#//',
+    '#/constructor',
+    '#/?pid=x',
+    '#/?pid=-1',
+    '#/?pid=1e99',
+  ])('%j is nowhere', (fragment) => {
+    expect(placeOf(fragment)).toEqual(NOWHERE);
+  });
+
+  test('is behind the secret', () => {
+    expect(partsOfFragment('#s-e_cret')).toEqual({ secret: 's-e_cret', place: '' });
+    expect(partsOfFragment('#s/Files?path=%2F')).toEqual({ secret: 's', place: '/Files?path=%2F' });
+    expect(partsOfFragment('#/Files')).toEqual({ secret: '', place: '/Files' });
+    expect(partsOfFragment('')).toEqual({ secret: '', place: '' });
+  });
+
+  test('replaces one of which it says more, and no other one', () => {
+    expect(saysMore(place, { ...place, path: '' })).toBe(true);
+    expect(saysMore(place, { ...place, path: '/' })).toBe(false);
+    expect(saysMore(place, { ...place, file: null })).toBe(false);
+    expect(saysMore(place, { ...place, view: 'Events' })).toBe(false);
+    expect(saysMore(place, { ...place, sandbox: 'other' })).toBe(false);
+  });
+});
+
+test.each([null, 7, 'x', [], {}, { pid: '7', title: 'x' }, { pid: 7 }])(
+  '%j is no tab that was kept',
+  (value) => {
+    expect(keptTabIn(value)).toBeNull();
+  },
+);
+
+test('a tab that was kept has nothing that it cannot have', () => {
+  const value = {
+    ...{
+      pid: 7,
+      title: 'x',
+      size: { cols: 1e9, rows: 'x' },
+      offsets: { pty: -1, stdout: 5 },
+      start: { user: 1 },
+    },
+  };
+  expect(keptTabIn(value)).toEqual({
+    ...{ pid: 7, title: 'x', hasEnded: false, hasTerminal: false, start: null },
+    size: { cols: 1000, rows: 24 },
+    offsets: { stdout: 5, stderr: 0, pty: 0 },
+  });
 });
 
 describe('envelopes', () => {

@@ -2,6 +2,7 @@ import { useEffect, useState } from 'preact/hooks';
 import { printable } from '../../output/printable.ts';
 import { NoticeList } from './parts/notices.tsx';
 import { QuestionDialog } from './parts/questions.tsx';
+import { chooseTheme, storedTheme, THEMES } from './parts/theme.ts';
 import { useValue } from './state/observable.ts';
 import { TerminalsView } from './terminals/terminals-view.tsx';
 import { EventsView } from './views/events-view.tsx';
@@ -9,30 +10,22 @@ import { FilesView } from './views/files-view.tsx';
 import { GlanceView } from './views/glance-view.tsx';
 import { ProcessesView } from './views/processes-view.tsx';
 import { SandboxesView } from './views/sandboxes-view.tsx';
-import { type PageParts, VIEWS, type ViewName, Workspace } from './workspace/workspace.ts';
+import type { Navigation } from './workspace/navigation.ts';
+import { VIEWS, type ViewName } from './workspace/place.ts';
+import type { PageParts, Workspace } from './workspace/workspace.ts';
 
-const THEMES = ['auto', 'light', 'dark'] as const;
-
-/** The page. `first`: the sandbox that is shown at the begin; null: the list of sandboxes. */
-export function ConsolePage({
-  parts,
-  first,
-}: {
+interface ConsoleProps {
   readonly parts: PageParts;
-  readonly first: Workspace | null;
-}) {
-  const [open, setOpen] = useState<readonly Workspace[]>(first ? [first] : []);
-  const [current, setCurrent] = useState<Workspace | null>(first);
+  readonly navigation: Navigation;
+}
+
+export function ConsolePage({ parts, navigation }: ConsoleProps) {
+  const current = useValue(navigation.current);
   useEffect(() => {
     current?.monitor.start();
     return () => current?.monitor.stop();
   }, [current]);
-  const show = (id: string) => {
-    const known = open.find(({ sandbox }) => sandbox === id) ?? new Workspace(parts, id);
-    if (!open.includes(known)) setOpen([...open, known]);
-    setCurrent(known);
-  };
-  const leave = parts.client.about.hasGateway ? () => setCurrent(null) : null;
+  const leave = parts.client.about.hasGateway ? () => navigation.show(null) : null;
   return (
     <>
       <button type="button" class="skip" onClick={() => document.getElementById('main')?.focus()}>
@@ -43,7 +36,7 @@ export function ConsolePage({
         <SandboxPage key={current} workspace={current} />
       ) : (
         <main id="main" tabIndex={-1}>
-          <SandboxesView {...parts} onOpen={show} />
+          <SandboxesView {...parts} onOpen={(id) => navigation.show(id)} />
         </main>
       )}
       <NoticeList notices={parts.notices} />
@@ -60,10 +53,12 @@ interface HeadProps {
 }
 
 function Head({ parts: { client, notices }, workspace, onLeave }: HeadProps) {
-  const [theme, setTheme] = useState<(typeof THEMES)[number]>('auto');
-  useEffect(() => {
-    document.documentElement.dataset.theme = theme;
-  }, [theme]);
+  const [theme, setTheme] = useState(storedTheme);
+  const turn = () => {
+    const next = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length] ?? 'auto';
+    chooseTheme(next);
+    setTheme(next);
+  };
   const openWindow = () =>
     notices.attempt(async () => window.open(await client.newLink(), '_blank', 'noopener'));
   return (
@@ -79,10 +74,7 @@ function Head({ parts: { client, notices }, workspace, onLeave }: HeadProps) {
       <button type="button" onClick={() => void openWindow()}>
         New window
       </button>
-      <button
-        type="button"
-        onClick={() => setTheme(THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length] ?? 'auto')}
-      >
+      <button type="button" onClick={turn}>
         Theme: {theme}
       </button>
     </header>
@@ -103,6 +95,7 @@ function Reach({ workspace }: { readonly workspace: Workspace }) {
 
 function SandboxPage({ workspace }: { readonly workspace: Workspace }) {
   const view = useValue(workspace.view);
+  const drafts = useValue(workspace.drafts.all);
   useEffect(() => {
     const choose = (event: KeyboardEvent) => {
       const wanted =
@@ -122,6 +115,7 @@ function SandboxPage({ workspace }: { readonly workspace: Workspace }) {
             key={name}
             type="button"
             aria-current={name === view ? 'page' : undefined}
+            class={name === 'Files' && drafts.size > 0 ? 'unsaved' : undefined}
             title={`Alt+Shift+${index + 1}`}
             onClick={() => workspace.view.set(name)}
           >

@@ -2,14 +2,21 @@ import { render } from 'preact';
 import { ConsolePage } from './app.tsx';
 import { Notices } from './parts/notices.tsx';
 import { Questions } from './parts/questions.tsx';
+import { applyTheme, storedTheme } from './parts/theme.ts';
 import { SandboxList } from './state/sandbox-list.ts';
+import { TabStorage } from './state/tab-storage.ts';
 import { type CallError, callErrorOf } from './wire/call-error.ts';
 import { openConsole } from './wire/console-client.ts';
-import { type PageParts, Workspace } from './workspace/workspace.ts';
+import { partsOfFragment } from './wire/fragment.ts';
+import { Navigation } from './workspace/navigation.ts';
+import type { PageParts } from './workspace/workspace.ts';
 
+applyTheme(storedTheme());
 void start(document.body);
 // A new link that is opened in this window only changes the fragment.
-window.addEventListener('hashchange', () => location.reload());
+window.addEventListener('hashchange', () => {
+  if (partsOfFragment(location.hash).secret !== '') location.reload();
+});
 
 async function start(body: HTMLElement): Promise<void> {
   try {
@@ -19,11 +26,14 @@ async function start(body: HTMLElement): Promise<void> {
       list: await SandboxList.open(client),
       questions: new Questions(),
       notices: new Notices(),
+      storage: new TabStorage(`${client.about.name}/`),
     };
-    const { hasGateway, sandbox } = client.about;
-    const first = hasGateway && sandbox === null ? null : new Workspace(parts, hasGateway ? sandbox : null);
-    document.title = `${sandbox ?? client.about.name} – console`;
-    render(<ConsolePage parts={parts} first={first} />, body);
+    const navigation = new Navigation(parts);
+    window.addEventListener('beforeunload', (event) => {
+      if (navigation.hasDrafts) event.preventDefault();
+    });
+    document.title = `${client.about.sandbox ?? client.about.name} – console`;
+    render(<ConsolePage parts={parts} navigation={navigation} />, body);
   } catch (error) {
     render(<Refused error={callErrorOf(error)} />, body);
   }

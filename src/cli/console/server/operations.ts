@@ -5,6 +5,7 @@
 const DAEMON: ReadonlyMap<string, readonly string[]> = new Map([
   ['/health', ['GET']],
   ['/metrics', ['GET']],
+  ['/metrics/history', ['GET']],
   ['/ports', ['GET']],
   ['/files', ['GET', 'HEAD', 'POST']],
   ...rpcs('process.Process', [

@@ -18,6 +18,7 @@ export interface ShownDirectory {
 /** How long changes are collected before they are shown, in milliseconds. */
 const COLLECT_MS = 200;
 const RETRY_MS = 3000;
+const PAUSED = 'the sandbox is paused';
 
 /** The directory that is open: listed once, and then kept up to date by a watch. */
 export class DirectoryModel {
@@ -37,20 +38,38 @@ export class DirectoryModel {
 
   /** Opens the home of the user, or the root. */
   async openHome(): Promise<void> {
+    this.#opened.abort();
+    this.#opened = new AbortController();
+    const { signal } = this.#opened;
+    for (; !this.#mayCall(); await new Promise((resolve) => setTimeout(resolve, RETRY_MS))) {
+      if (signal.aborted) return;
+      this.#change({ isLoading: false, problem: PAUSED });
+    }
     const home = await this.#daemon
       .unary<{ entry?: EntryMessage }>('filesystem.Filesystem/Stat', { path: '~' })
       .catch(() => null);
-    await this.open(home?.entry?.path ?? '/');
+    if (!signal.aborted) await this.open(home?.entry?.path ?? '/');
   }
 
-  /** Opens a directory, and watches it until another one is opened. */
+  /** Whether a directory is watched, or is about to be. */
+  get isOpen(): boolean {
+    return !this.#opened.signal.aborted && this.listing.value.path !== '';
+  }
+
+  /** Names the directory that is opened next. */
+  aim(path: string): void {
+    this.#entries.clear();
+    this.listing.set({ path, entries: [], isLoading: true, problem: null, isLive: false });
+  }
+
+  /** Opens a directory, and watches it until another one is opened. A paused sandbox is not woken, but waited for. */
   async open(path: string): Promise<void> {
     this.#opened.abort();
     this.#opened = new AbortController();
     const { signal } = this.#opened;
-    this.#entries.clear();
-    this.listing.set({ path, entries: [], isLoading: true, problem: null, isLive: false });
-    await this.#list(path, signal);
+    this.aim(path);
+    if (this.#mayCall()) await this.#list(path, signal);
+    else this.#change({ isLoading: false, problem: PAUSED });
     void this.#watch(path, signal);
   }
 

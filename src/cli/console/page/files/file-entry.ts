@@ -30,6 +30,11 @@ export function joined(directory: string, name: string): string {
   return directory.endsWith('/') ? directory + name : `${directory}/${name}`;
 }
 
+/** The last part of a path. */
+export function fileNameOf(path: string): string {
+  return path.slice(path.lastIndexOf('/') + 1);
+}
+
 /** The directory that a path is in; that of `/` is `/`. */
 export function parentOf(path: string): string {
   const at = path.replace(/\/+$/, '').lastIndexOf('/');

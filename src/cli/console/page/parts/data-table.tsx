@@ -9,6 +9,31 @@ export interface DataColumn<T> {
   /** Left out where the page is narrow. */
   readonly isWide?: boolean;
   cell(row: T): ComponentChildren;
+  /** By what a click on the header sorts, in ascending order. */
+  compare?(one: T, other: T): number;
+}
+
+/** The column that a table is sorted by. */
+export interface TableSort {
+  readonly title: string;
+  readonly isDescending: boolean;
+}
+
+/** The rows in the order of a column; without one, as they are. */
+export function sortedRows<T>(
+  rows: readonly T[],
+  columns: readonly DataColumn<T>[],
+  sort: TableSort | null,
+): readonly T[] {
+  const compare = columns.find(({ title }) => title === sort?.title)?.compare;
+  if (!compare) return rows;
+  return rows.toSorted(sort?.isDescending ? (one, other) => compare(other, one) : compare);
+}
+
+/** What the next click on a header does: numbers begin with the greatest one, and the third click ends it. */
+function nextSort<T>({ title, isNumber = false }: DataColumn<T>, sort: TableSort | null): TableSort | null {
+  if (sort?.title !== title) return { title, isDescending: isNumber };
+  return sort.isDescending === isNumber ? { title, isDescending: !isNumber } : null;
 }
 
 interface DataTableProps<T> {
@@ -18,6 +43,8 @@ interface DataTableProps<T> {
   readonly selected: string | null;
   keyOf(row: T): string;
   onSelect(key: string): void;
+  readonly sort?: TableSort | null;
+  onSort?(sort: TableSort | null): void;
   /** Enter, or a double click. */
   onOpen(row: T): void;
   /** Any other key; the row is the selected one. */
@@ -55,9 +82,7 @@ export function DataTable<T>(props: DataTableProps<T>) {
     >
       <div class="row head" role="row" aria-rowindex={1}>
         {columns.map((column) => (
-          <div key={column.title} role="columnheader" class={classOf(column)}>
-            {column.title}
-          </div>
+          <Header key={column.title} column={column} table={props} />
         ))}
       </div>
       <div
@@ -69,6 +94,29 @@ export function DataTable<T>(props: DataTableProps<T>) {
           <Row key={keyOf(row)} {...{ row, index: first + index, table: props }} />
         ))}
       </div>
+    </div>
+  );
+}
+
+interface HeaderProps<T> {
+  readonly column: DataColumn<T>;
+  readonly table: DataTableProps<T>;
+}
+
+function Header<T>({ column, table: { sort = null, onSort } }: HeaderProps<T>) {
+  const { title, compare } = column;
+  const direction = sort?.title !== title ? 'none' : sort.isDescending ? 'descending' : 'ascending';
+  if (!compare || !onSort)
+    return (
+      <div role="columnheader" class={classOf(column)}>
+        {title}
+      </div>
+    );
+  return (
+    <div role="columnheader" class={classOf(column)} aria-sort={direction}>
+      <button type="button" class={`plain sort ${direction}`} onClick={() => onSort(nextSort(column, sort))}>
+        {title}
+      </button>
     </div>
   );
 }

@@ -16,7 +16,7 @@ export interface UserQuestion {
   readonly title: string;
   readonly text?: string;
   readonly fields?: readonly QuestionField[];
-  /** The buttons beside `Cancel`; one that destroys something has the style `danger`. */
+  /** The buttons beside `Cancel`; one that destroys something is marked, and is behind the others. */
   readonly answers: readonly { readonly name: string; readonly label: string; readonly isDanger?: boolean }[];
 }
 
@@ -69,13 +69,24 @@ export function QuestionDialog({ questions }: { readonly questions: Questions })
 
 function OpenDialog({ open: { question, resolve } }: { readonly open: OpenQuestion }) {
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => dialog.current?.showModal(), []);
+  const cancel = useRef<HTMLButtonElement>(null);
+  const isDangerous = question.answers.some(({ isDanger }) => isDanger);
+  const isForm = (question.fields?.length ?? 0) > 0;
+  useEffect(() => {
+    dialog.current?.showModal();
+    // A form that destroys nothing begins at its first field.
+    if (isDangerous || !isForm) cancel.current?.focus();
+  }, []);
+  const answers = [
+    ...question.answers.filter(({ isDanger }) => !isDanger),
+    ...question.answers.filter(({ isDanger }) => isDanger),
+  ];
   const answer = (event: SubmitEvent) => {
     event.preventDefault();
     const data = new FormData(event.currentTarget as HTMLFormElement);
     const values = Object.fromEntries([...data].map(([name, value]) => [name, String(value)]));
     const button = event.submitter as HTMLButtonElement | null;
-    resolve({ answer: button?.value || (question.answers[0]?.name ?? ''), values });
+    resolve({ answer: button?.value || (answers[0]?.name ?? ''), values });
   };
   return (
     <dialog ref={dialog} aria-labelledby="question" onClose={() => resolve(null)}>
@@ -86,14 +97,14 @@ function OpenDialog({ open: { question, resolve } }: { readonly open: OpenQuesti
           <Field key={field.name} field={field} />
         ))}
         <div class="buttons">
-          {question.answers.map(({ name, label, isDanger }) => (
+          <button type="button" ref={cancel} onClick={() => resolve(null)}>
+            Cancel
+          </button>
+          {answers.map(({ name, label, isDanger }) => (
             <button key={name} type="submit" value={name} class={isDanger ? 'danger' : 'primary'}>
               {label}
             </button>
           ))}
-          <button type="button" onClick={() => resolve(null)}>
-            Cancel
-          </button>
         </div>
       </form>
     </dialog>

@@ -3,6 +3,7 @@ import type { DaemonClient } from '../wire/daemon-client.ts';
 import type {
   EndMessage,
   HealthMessage,
+  HistoryMessage,
   ListMessage,
   MetricsMessage,
   PortsMessage,
@@ -24,6 +25,10 @@ const MAX_EVENTS = 1000;
 /** How long the daemon is asked how a process has ended, in milliseconds, and about how many at a time. */
 const END_MS = 5000;
 const MAX_ENDS = 3;
+/** After this time without a look, in seconds, the daemon is asked for the figures that were missed. */
+const MISSED_S = 25;
+/** Clocks that differ by less, in seconds, are said to be the same: answers take time. */
+const CLOCKS_S = 5;
 
 /** A line of the log of events. */
 export interface LoggedEvent extends Happening {
@@ -38,6 +43,9 @@ export class GuestMonitor {
   });
   readonly events = new Observable<readonly LoggedEvent[]>([]);
   readonly history = new FigureHistory();
+  readonly since = new Date();
+  /** Whether the daemon tells the figures of the last hour; null: not known yet. */
+  readonly hasHistory = new Observable<boolean | null>(null);
   readonly #daemon: DaemonClient;
   readonly #isPaused: () => boolean;
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -74,7 +82,12 @@ export class GuestMonitor {
     for (const happening of happeningsBetween(before, now)) this.log(happening);
     for (const process of endedBetween(before, now)) void this.#logEnd(process);
     const isSeen = now.reach === 'reachable';
-    this.history.add(Date.now() / 1000, isSeen ? now.metrics : null, isSeen ? now.processes.length : null);
+    const time = Date.now() / 1000;
+    const last = this.history.times.at(-1) ?? 0;
+    const hasMissed =
+      time - last > MISSED_S || before.reach !== 'reachable' || this.hasHistory.value === null;
+    if (isSeen && hasMissed && this.hasHistory.value !== false) await this.#fill(time);
+    this.history.add(time, isSeen ? now.metrics : null, isSeen ? now.processes.length : null);
     this.state.set(now);
     this.#timer = setTimeout(() => void this.#turn(), INTERVAL_MS);
   }
@@ -93,6 +106,22 @@ export class GuestMonitor {
     } catch (error) {
       const { message } = callErrorOf(error);
       return { ...before, reach: this.#isPaused() ? 'paused' : 'lost', message };
+    }
+  }
+
+  /** Takes the figures that the daemon has kept. */
+  async #fill(now: number): Promise<void> {
+    try {
+      const signal = AbortSignal.timeout(10_000);
+      const response = await this.#daemon.get('/metrics/history', {}, { signal });
+      const { points } = Object(await response.json()) as HistoryMessage;
+      const sent = Date.parse(response.headers.get('date') ?? '') / 1000;
+      // The clock of a guest may be another one than that of the browser.
+      const ahead = Math.abs(sent - now) > CLOCKS_S ? sent - now : 0;
+      this.history.fill(now, Array.isArray(points) ? points : [], ahead);
+      this.hasHistory.set(true);
+    } catch (error) {
+      if ([404, 405, 501].includes(callErrorOf(error).status)) this.hasHistory.set(false);
     }
   }
 

@@ -62,12 +62,17 @@ export function endedBetween(before: GuestSnapshot, now: GuestSnapshot): Process
 export function endHappening(process: ProcessMessage, end: EndMessage | null): Happening {
   const title = titleOf(process);
   if (end === null) return { kind: 'end', text: `${title} has ended` };
-  const status = end.status ?? `exit status ${end.exitCode ?? 0}`;
   if (end.reason === 'END_REASON_OUT_OF_MEMORY')
     return { kind: 'limit', text: `${title} was killed because memory ran out` };
   if (end.reason === 'END_REASON_DEADLINE')
     return { kind: 'limit', text: `${title} was killed at its time limit` };
-  return { kind: 'end', text: `${title} has ended: ${status}` };
+  return { kind: 'end', text: `${title} has ended: ${endStatusOf(end)}` };
+}
+
+/** How a process has ended, for people. */
+export function endStatusOf({ status, exitCode = 0, reason }: EndMessage): string {
+  if (reason === 'END_REASON_OUT_OF_MEMORY') return 'killed because memory ran out';
+  return status ?? `exit status ${exitCode}`;
 }
 
 function aboutDaemon(before: GuestSnapshot, now: GuestSnapshot): Happening[] {
@@ -121,7 +126,12 @@ function aboutPorts({ ports: was }: GuestSnapshot, { ports: is }: GuestSnapshot)
 /** How long something has lasted, for people: `3 days`, `2 hours`. */
 export function ageOf(since: string | undefined, now = Date.now()): string {
   const seconds = Math.max(0, Math.floor((now - Date.parse(since ?? '')) / 1000));
-  if (Number.isNaN(seconds)) return '-';
+  return Number.isNaN(seconds) ? '-' : durationOf(seconds);
+}
+
+/** A number of seconds for people: `3 days`, `2 hours`. */
+export function durationOf(exact: number): string {
+  const seconds = Math.floor(exact);
   if (seconds >= 2 * 86_400) return counted(Math.floor(seconds / 86_400), 'day');
   if (seconds >= 2 * 3600) return counted(Math.floor(seconds / 3600), 'hour');
   return seconds >= 120 ? counted(Math.floor(seconds / 60), 'minute') : counted(seconds, 'second');

@@ -1,5 +1,7 @@
 import { FitAddon } from '@xterm/addon-fit';
 import { SearchAddon } from '@xterm/addon-search';
+import { SerializeAddon } from '@xterm/addon-serialize';
+import { Unicode11Addon } from '@xterm/addon-unicode11';
 import { WebLinksAddon } from '@xterm/addon-web-links';
 import { Terminal } from '@xterm/xterm';
 import { printable } from '../../../output/printable.ts';
@@ -9,6 +11,10 @@ import type { CellSize } from '../wire/messages.ts';
 const HIGH_WATER = 1024 * 1024;
 const LOW_WATER = 256 * 1024;
 const SCROLLBACK_LINES = 5000;
+/** Lines above the screen that a reload keeps. */
+const KEPT_LINES = 1000;
+/** Undoes what a program may have left behind: the other screen, reports of the mouse and of pastes, and what DECSTR resets. */
+const LEAVE_MODES = '\x1b[?1049l\x1b[?1000;1002;1003;1004;1006;2004l\x1b[?25h\x1b[!p';
 
 /** What a screen tells. */
 export interface ScreenEvents {
@@ -24,6 +30,7 @@ export class Screen {
   readonly #terminal: Terminal;
   readonly #fit = new FitAddon();
   readonly #search = new SearchAddon();
+  readonly #serialize = new SerializeAddon();
   #waiting = 0;
   #room: (() => void) | null = null;
 
@@ -37,10 +44,15 @@ export class Screen {
       fontFamily: 'ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace',
       theme: { background: '#16181d', foreground: '#e6e6e6' },
       linkHandler: { activate: onLink },
+      // The widths of characters are proposed API.
+      allowProposedApi: true,
     });
     this.#terminal.loadAddon(this.#fit);
     this.#terminal.loadAddon(this.#search);
+    this.#terminal.loadAddon(this.#serialize);
     this.#terminal.loadAddon(new WebLinksAddon(onLink));
+    this.#terminal.loadAddon(new Unicode11Addon());
+    this.#terminal.unicode.activeVersion = '11';
     this.#terminal.open(element);
     void this.#drawFast();
     const encoder = new TextEncoder();
@@ -57,17 +69,34 @@ export class Screen {
     return { cols: this.#terminal.cols, rows: this.#terminal.rows };
   }
 
-  /** Draws output; resolves when more may be drawn. */
-  async write(bytes: Uint8Array): Promise<void> {
+  /** Draws output; resolves when more may be drawn. `onDrawn` is called when it is drawn. */
+  async write(bytes: Uint8Array, onDrawn: () => void): Promise<void> {
     this.#waiting += bytes.length;
     this.#terminal.write(bytes, () => {
       this.#waiting -= bytes.length;
+      onDrawn();
       if (this.#waiting < LOW_WATER) this.#room?.();
     });
     if (this.#waiting > HIGH_WATER)
       await new Promise<void>((resolve) => {
         this.#room = resolve;
       });
+  }
+
+  /** What is drawn, with its modes, as output that draws it again. */
+  get content(): string {
+    return this.#serialize.serialize({ scrollback: KEPT_LINES });
+  }
+
+  /** Draws what another screen of this size had. */
+  async restore(content: string, { cols, rows }: CellSize): Promise<void> {
+    this.#terminal.resize(cols, rows);
+    await new Promise<void>((resolve) => this.#terminal.write(content, resolve));
+  }
+
+  /** Makes it fit for another program after one that has ended. */
+  leaveModes(): void {
+    this.#terminal.write(LEAVE_MODES);
   }
 
   /** A line of the console itself. */

@@ -1,10 +1,19 @@
 import { printable } from '../../../output/printable.ts';
+import { endStatusOf } from '../state/guest-snapshot.ts';
 import { Observable } from '../state/observable.ts';
 import { callErrorOf } from '../wire/call-error.ts';
 import type { DaemonClient } from '../wire/daemon-client.ts';
-import type { CellSize, EndMessage } from '../wire/messages.ts';
-import { type FollowedEvent, OutputFollower, type OutputSource } from '../wire/output-follower.ts';
+import type { CellSize } from '../wire/messages.ts';
+import { type FollowedEvent, OutputFollower } from '../wire/output-follower.ts';
+import {
+  NO_OUTPUT,
+  type OutputOffsets,
+  type OutputSource,
+  type RunningSource,
+  type StartSource,
+} from '../wire/output-source.ts';
 import { TypedInput } from '../wire/typed-input.ts';
+import type { KeptTab } from './kept-tab.ts';
 import type { Screen } from './screen.ts';
 
 /** What is shown of a terminal beside its screen. */
@@ -15,8 +24,13 @@ export interface TabState {
 }
 
 export interface TabOptions {
-  readonly source: OutputSource;
   readonly title: string;
+  /** The process that runs; without one, `findStart` tells how one is started. */
+  readonly source?: RunningSource;
+  /** How it is started, also again after its end. */
+  findStart?(): Promise<StartSource>;
+  /** What a reload has kept of it. */
+  readonly kept?: KeptTab & { readonly screen: string };
   mayCall(): boolean;
   onLink(url: string): void;
 }
@@ -24,6 +38,7 @@ export interface TabOptions {
 const MAX_TITLE = 40;
 /** Most keys that wait for the start of a process. */
 const MAX_EARLY = 1000;
+const ENTER = 13;
 
 /** A process that is shown in a tab: one with a terminal that takes keys, or the output of another one. */
 export class TerminalTab {
@@ -36,30 +51,40 @@ export class TerminalTab {
   #input: TypedInput | null = null;
   /** What was typed before the process has started. */
   #early: Uint8Array[] = [];
-  #hasTerminal: boolean;
+  /** Until it has started, it may have one. */
+  #hasTerminal = false;
+  /** The output that the screen shows. */
+  #drawn: OutputOffsets = NO_OUTPUT;
+  /** How it was started; null: elsewhere. */
+  #start: StartSource | null = null;
   #size: CellSize | null = null;
   #isResizing = false;
 
   constructor(daemon: DaemonClient, options: TabOptions) {
-    const { source, title } = options;
+    const { source, title, kept } = options;
     this.#daemon = daemon;
     this.#options = options;
-    this.#hasTerminal = 'start' in source && source.start.pty !== undefined;
+    this.#hasTerminal = source === undefined;
+    if (kept) {
+      this.#hasTerminal = kept.hasTerminal;
+      this.#drawn = kept.offsets;
+      this.#start = kept.start;
+    }
     this.state = new Observable<TabState>({
       title,
       status: 'starting',
-      pid: 'pid' in source ? source.pid : null,
+      pid: source?.pid ?? null,
     });
     this.element.className = 'screen';
   }
 
   /** Starts the process, or attaches to it. Until the element is shown it is beside the page, because characters are measured. */
   async start(): Promise<void> {
-    document.body.append(this.element);
     const module = await import('./screen.ts').catch(() => null);
     // The console has gone.
     if (module === null) this.#change({ status: 'ended' });
     if (module === null || this.#left.signal.aborted) return;
+    if (!this.element.isConnected) this.#place(document.body);
     const screen = new module.Screen(this.element, {
       onInput: (bytes) => this.#type(bytes),
       onResize: (size) => this.#resize(size),
@@ -67,21 +92,37 @@ export class TerminalTab {
         this.#change({ title: printable(title).slice(0, MAX_TITLE) || this.state.value.title }),
       onLink: this.#options.onLink,
     });
+    const { kept, source } = this.#options;
+    if (kept) await screen.restore(kept.screen, kept.size);
     this.#screen = screen;
-    new ResizeObserver(() => this.element.isConnected && screen.fit()).observe(this.element);
-    this.show(this.element.parentElement ?? document.body);
-    await this.#follow(screen);
+    // One that a reload has kept keeps its size until it is shown.
+    const fits = () => this.element.isConnected && (!kept || this.element.parentElement !== document.body);
+    new ResizeObserver(() => fits() && screen.fit()).observe(this.element);
+    if (fits()) this.show(this.element.parentElement ?? document.body);
+    if (kept?.hasEnded) this.#change({ status: 'ended' });
+    else await this.#follow(screen, source);
   }
 
   /** Shows it in an element of the page. */
   show(holder: HTMLElement): void {
-    if (this.element.parentElement !== holder) holder.append(this.element);
+    this.#place(holder);
     this.#screen?.fit();
     if (holder !== document.body) this.#screen?.focus();
   }
 
   get screen(): Screen | null {
     return this.#screen;
+  }
+
+  /** What a reload keeps; null: nothing is known of the process yet. */
+  get kept(): (KeptTab & { readonly screen: string }) | null {
+    const { title, pid, status } = this.state.value;
+    if (this.#screen === null) return this.#options.kept ?? null;
+    if (pid === null) return null;
+    return {
+      ...{ title, pid, hasEnded: status === 'ended', hasTerminal: this.#hasTerminal },
+      ...{ size: this.#screen.size, offsets: this.#drawn, start: this.#start, screen: this.#screen.content },
+    };
   }
 
   /** Leaves the process running. */
@@ -92,37 +133,50 @@ export class TerminalTab {
     this.element.remove();
   }
 
-  async #follow(screen: Screen): Promise<void> {
-    const { source, mayCall } = this.#options;
-    const follower = new OutputFollower(this.#daemon, this.#sized(source, screen), {
-      signal: this.#left.signal,
-      mayCall,
-    });
+  /** Follows a process to its end; without a source, starts one. */
+  async #follow(screen: Screen, source?: OutputSource): Promise<void> {
+    const { signal } = this.#left;
+    const { mayCall, findStart } = this.#options;
     try {
-      for await (const event of follower.events()) await this.#take(event, screen);
+      const found = source ?? (await this.#findStart(screen));
+      const follower = new OutputFollower(this.#daemon, found, { signal, mayCall });
+      for await (const event of follower.events()) await this.#take(event, screen, follower.offsets);
     } catch (error) {
-      screen.note(callErrorOf(error).message);
+      if (!signal.aborted) screen.note(callErrorOf(error).message);
     }
     this.#input?.end();
-    if (!this.#left.signal.aborted) this.#change({ status: 'ended' });
+    this.#input = null;
+    this.#early = [];
+    if (signal.aborted) return;
+    if (findStart) screen.note('Enter starts it again');
+    this.#change({ status: 'ended' });
   }
 
-  #sized(source: OutputSource, { size }: Screen): OutputSource {
-    if (!('start' in source) || !source.start.pty) return source;
-    return { ...source, start: { ...source.start, pty: { size } } };
+  /** How the process is started, with a terminal of the size of this screen if it gets one. */
+  async #findStart({ size }: Screen): Promise<OutputSource> {
+    const found = await this.#options.findStart?.();
+    if (!found) throw new Error('it was not started here');
+    const { start } = found;
+    this.#start = found;
+    this.#drawn = NO_OUTPUT;
+    this.#hasTerminal = start.pty !== undefined;
+    return start.pty ? { ...found, start: { ...start, pty: { size } } } : found;
   }
 
-  async #take(event: FollowedEvent, screen: Screen): Promise<void> {
+  /** `offsets`: the output up to this event. */
+  async #take(event: FollowedEvent, screen: Screen, offsets: OutputOffsets): Promise<void> {
     switch (event.type) {
       case 'data':
         if (event.stream === 'pty') this.#foundTerminal(screen);
         screen.convertsLineFeeds = event.stream !== 'pty';
-        return screen.write(event.bytes);
+        return screen.write(event.bytes, () => {
+          this.#drawn = offsets;
+        });
       case 'started':
-        this.#input = new TypedInput(this.#daemon, event.pid, 'pty', (text) => screen.note(text));
-        for (const bytes of this.#early.splice(0)) this.#input.type(bytes);
-        return this.#change({ status: 'running', pid: event.pid });
+        return this.#attached(event.pid, screen);
       case 'gap':
+        if (this.#input === null) this.#attached(this.state.value.pid ?? 0, screen);
+        this.#drawn = offsets;
         return screen.note(
           event.bytes === null
             ? 'output may be missing here'
@@ -135,11 +189,28 @@ export class TerminalTab {
         screen.note('connected again, nothing was lost');
         return this.#change({ status: 'running' });
       case 'end':
-        return screen.note(`ended: ${statusOf(event.end)}`);
+        return screen.note(`ended: ${endStatusOf(event.end)}`);
     }
   }
 
+  #attached(pid: number, screen: Screen): void {
+    this.#input = new TypedInput(this.#daemon, pid, 'pty', (text) => screen.note(text));
+    const early = this.#early.splice(0);
+    if (this.#hasTerminal) for (const bytes of early) this.#input.type(bytes);
+    this.#change({ status: 'running', pid });
+    // The size may be another one than when the page was left.
+    if (this.#options.kept && this.#hasTerminal && this.element.parentElement !== document.body)
+      this.#resize(screen.size);
+  }
+
   #type(bytes: Uint8Array): void {
+    const { status } = this.state.value;
+    if (status === 'ended') {
+      if (!this.#screen || !this.#options.findStart || bytes.length !== 1 || bytes[0] !== ENTER) return;
+      this.#screen.leaveModes();
+      this.#change({ status: 'starting', pid: null });
+      return void this.#follow(this.#screen);
+    }
     if (!this.#hasTerminal) return;
     if (this.#input) this.#input.type(bytes);
     else if (this.#early.length < MAX_EARLY) this.#early.push(bytes);
@@ -172,12 +243,13 @@ export class TerminalTab {
     this.#isResizing = false;
   }
 
+  /** Puts it into the page; beside what is shown, nothing of it gets the focus. */
+  #place(holder: HTMLElement): void {
+    if (this.element.parentElement !== holder) holder.append(this.element);
+    this.element.inert = holder === document.body;
+  }
+
   #change(change: Partial<TabState>): void {
     this.state.update((state) => ({ ...state, ...change }));
   }
-}
-
-function statusOf({ status, exitCode = 0, reason }: EndMessage): string {
-  if (reason === 'END_REASON_OUT_OF_MEMORY') return 'killed because memory ran out';
-  return status ?? `exit status ${exitCode}`;
 }

@@ -1,7 +1,7 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { useValue } from '../state/observable.ts';
 import type { TerminalTab } from './terminal-tab.ts';
-import type { Terminals } from './terminals.ts';
+import { MAX_TABS, type Terminals } from './terminals.ts';
 
 export function TerminalsView({ terminals }: { readonly terminals: Terminals }) {
   const tabs = useValue(terminals.tabs);
@@ -14,9 +14,15 @@ export function TerminalsView({ terminals }: { readonly terminals: Terminals }) 
             <TabButton key={tab} {...{ tab, terminals, index, isCurrent: tab === current }} />
           ))}
         </div>
-        <button type="button" class="primary" onClick={() => terminals.openShell()}>
+        <button
+          type="button"
+          class="primary"
+          disabled={tabs.length >= MAX_TABS}
+          onClick={() => terminals.openShell()}
+        >
           New terminal
         </button>
+        {tabs.length >= MAX_TABS && <span class="muted">{MAX_TABS} tabs are the most.</span>}
       </div>
       {current ? (
         <TerminalPanel key={current} tab={current} terminals={terminals} />
@@ -36,7 +42,9 @@ interface TabButtonProps {
 
 function TabButton({ tab, terminals, index, isCurrent }: TabButtonProps) {
   const { title, status } = useValue(tab.state);
+  const close = () => void terminals.close(tab);
   const move = (event: KeyboardEvent) => {
+    if (event.key === 'Delete') return close();
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     const next = step && terminals.tabs.value[index + step];
     if (!next) return;
@@ -52,11 +60,23 @@ function TabButton({ tab, terminals, index, isCurrent }: TabButtonProps) {
       aria-controls={isCurrent ? 'screen' : undefined}
       tabIndex={isCurrent ? 0 : -1}
       class="tab"
+      title="Delete closes it"
       onClick={() => terminals.current.set(tab)}
+      onAuxClick={({ button }) => button === 1 && close()}
       onKeyDown={move}
     >
       {title}
       {status !== 'running' && <span class="muted"> {status}</span>}
+      <span
+        class="close"
+        aria-hidden="true"
+        onClick={(event) => {
+          event.stopPropagation();
+          close();
+        }}
+      >
+        ×
+      </span>
     </button>
   );
 }

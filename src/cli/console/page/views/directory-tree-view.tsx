@@ -14,7 +14,7 @@ export function DirectoryTreeView({ workspace, path }: DirectoryTreeProps) {
   const rows = useValue(workspace.tree.rows);
   const list = useRef<HTMLDivElement>(null);
   useEffect(() => {
-    if (path.startsWith('/')) void workspace.tree.reveal(path);
+    if (path.startsWith('/') && !workspace.isPaused()) void workspace.tree.reveal(path);
   }, [path]);
   useEffect(() => {
     list.current?.querySelector('[aria-selected=true]')?.scrollIntoView({ block: 'nearest' });

@@ -1,5 +1,6 @@
-import type { FileEntry } from '../files/file-entry.ts';
+import { fileNameOf } from '../files/file-entry.ts';
 import type { DaemonClient } from '../wire/daemon-client.ts';
+import type { EntryMessage } from '../wire/messages.ts';
 
 /** What is shown of a file. */
 export type FileContent =
@@ -13,6 +14,8 @@ export interface TextContent {
   readonly kind: 'text';
   readonly text: string;
   readonly isWhole: boolean;
+  /** Of all of it, in bytes. */
+  readonly size: number;
   readonly etag: string | null;
   /** What ends each line; null: not all lines end so. */
   readonly lineEnd: '\n' | '\r\n' | null;
@@ -29,10 +32,10 @@ const PICTURES: Readonly<Record<string, string>> = {
 };
 
 /** Reads as much of a file as is shown. Throws `CallError`. */
-export async function readContent(
-  daemon: DaemonClient,
-  { path, name, size }: FileEntry,
-): Promise<FileContent> {
+export async function readContent(daemon: DaemonClient, path: string): Promise<FileContent> {
+  const { entry } = await daemon.unary<{ entry?: EntryMessage }>('filesystem.Filesystem/Stat', { path });
+  const size = Number(entry?.size ?? 0);
+  const name = fileNameOf(path);
   const picture = PICTURES[name.slice(name.lastIndexOf('.') + 1).toLowerCase()];
   if (picture !== undefined && size <= MAX_PICTURE) {
     const response = await daemon.get('/files', { path });
@@ -51,6 +54,7 @@ export async function readContent(
     kind: 'text',
     text,
     isWhole: !isPart,
+    size,
     etag: response.headers.get('etag'),
     lineEnd: lineEndIn(text),
   };

@@ -1,7 +1,8 @@
 import { useEffect, useState } from 'preact/hooks';
 import { formatBytes } from '../../../output/formats.ts';
 import { printable, printableLines } from '../../../output/printable.ts';
-import type { FileEntry } from '../files/file-entry.ts';
+import { fileNameOf } from '../files/file-entry.ts';
+import { useValue } from '../state/observable.ts';
 import { callErrorOf } from '../wire/call-error.ts';
 import type { Workspace } from '../workspace/workspace.ts';
 import { type FileContent, readContent } from './file-content.ts';
@@ -9,71 +10,88 @@ import { FileEditor } from './file-editor.tsx';
 
 interface FileViewerProps {
   readonly workspace: Workspace;
-  readonly entry: FileEntry;
+  readonly path: string;
   onClose(): void;
 }
 
-/** Shows a picture or a text, which can be edited if it is small. */
-export function FileViewer({ workspace, entry, onClose }: FileViewerProps) {
+/** Shows a picture or a text, which can be edited if it is small. An edit that was not saved goes on. */
+export function FileViewer({ workspace, path, onClose }: FileViewerProps) {
+  const { drafts, questions } = workspace;
   const [content, setContent] = useState<FileContent | null>(null);
-  const [isEdited, setEdited] = useState(false);
+  const [isEdited, setEdited] = useState(drafts.get(path) !== null);
+  const isDirty = useValue(drafts.all).has(path);
   const load = async () => {
+    // A call would wake it.
+    const read = workspace.isPaused()
+      ? Promise.reject(new Error('the sandbox is paused'))
+      : readContent(workspace.daemon, path);
     setContent(
-      await readContent(workspace.daemon, entry).catch((error: unknown) => ({
-        kind: 'problem' as const,
-        text: callErrorOf(error).message,
-      })),
+      await read.catch((error: unknown) => ({ kind: 'problem' as const, text: callErrorOf(error).message })),
     );
   };
-  useEffect(() => void load(), [entry.path]);
+  useEffect(() => void load(), [path]);
   useEffect(() => {
     if (content?.kind === 'picture') return () => URL.revokeObjectURL(content.url);
     return undefined;
   }, [content]);
+  const close = async () => {
+    if (isDirty) {
+      const answer = await questions.ask({
+        title: 'The edit is not saved',
+        text: printable(path),
+        answers: [
+          { name: 'keep', label: 'Keep it for later' },
+          { name: 'discard', label: 'Discard it', isDanger: true },
+        ],
+      });
+      if (answer === null) return;
+      if (answer.answer === 'discard') drafts.remove(path);
+    }
+    onClose();
+  };
+  const name = printable(fileNameOf(path));
+  const text = content?.kind === 'text' ? content : null;
+  const isEditor = isEdited && (text !== null || drafts.get(path) !== null);
   return (
-    <section class="viewer" aria-label={`Content of ${printable(entry.name)}`}>
+    <section class="viewer" aria-label={`Content of ${name}`}>
       <div class="bar">
-        <h2>{printable(entry.name)}</h2>
+        <h2 class={isDirty ? 'unsaved' : undefined}>{name}</h2>
         <span class="grow" />
-        {content?.kind === 'text' && content.isWhole && content.lineEnd !== null && !isEdited && (
+        {text?.isWhole && text.lineEnd !== null && !isEdited && (
           <button type="button" onClick={() => setEdited(true)}>
             Edit
           </button>
         )}
-        <button type="button" onClick={onClose}>
+        <button type="button" onClick={() => void close()}>
           Close
         </button>
       </div>
-      {isEdited && content?.kind === 'text' ? (
+      {isEditor ? (
         <FileEditor
-          {...{
-            workspace,
-            entry,
-            content,
-            onLeave: () => {
-              setEdited(false);
-              void load();
-            },
+          {...{ workspace, path, content: text }}
+          onLeave={() => {
+            setEdited(false);
+            void load();
           }}
         />
       ) : (
-        <Content entry={entry} content={content} />
+        <Content name={name} content={content} />
       )}
     </section>
   );
 }
 
-function Content({ entry, content }: { readonly entry: FileEntry; readonly content: FileContent | null }) {
+function Content({ name, content }: { readonly name: string; readonly content: FileContent | null }) {
   switch (content?.kind) {
     case 'text':
       return (
         <>
-          {!content.isWhole && <p class="muted">The first part of {formatBytes(entry.size)}.</p>}
+          {!content.isWhole && <p class="muted">The first part of {formatBytes(content.size)}.</p>}
           <pre tabIndex={0}>{printableLines(content.text)}</pre>
         </>
       );
     case 'picture':
-      return <img src={content.url} alt={printable(entry.name)} />;
+      return <img src={content.url} alt={name} />;
     case 'problem':
       return <p class="problem wrap">{content.text}</p>;
     case 'binary':

@@ -2,8 +2,8 @@ import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { formatBytes, formatTime } from '../../../output/formats.ts';
 import { printable } from '../../../output/printable.ts';
 import { droppedItems } from '../files/dropped-files.ts';
-import { type FileEntry, parentOf } from '../files/file-entry.ts';
-import { type DataColumn, DataTable } from '../parts/data-table.tsx';
+import { type FileEntry, fileNameOf, parentOf } from '../files/file-entry.ts';
+import { type DataColumn, DataTable, sortedRows } from '../parts/data-table.tsx';
 import { useValue } from '../state/observable.ts';
 import type { Workspace } from '../workspace/workspace.ts';
 import { DirectoryTreeView } from './directory-tree-view.tsx';
@@ -23,59 +23,93 @@ const COLUMNS: readonly DataColumn<FileEntry>[] = [
         {isLink && ' →'}
       </span>
     ),
+    compare: (one, other) => (one.name < other.name ? -1 : Number(one.name > other.name)),
   },
   {
     title: 'Size',
     width: '5.5rem',
     isNumber: true,
     cell: ({ size, kind }) => (kind === 'file' ? formatBytes(size) : ''),
+    compare: (one, other) => sizeOf(one) - sizeOf(other),
   },
   {
     title: 'Modified (UTC)',
     width: '12.5rem',
     isWide: true,
     cell: ({ modified }) => (modified ? formatTime(modified) : ''),
+    compare: (one, other) => Number(one.modified) - Number(other.modified),
   },
   { title: 'Mode', width: '6.5rem', isWide: true, cell: ({ permissions }) => printable(permissions) },
   { title: 'Owner', width: '6rem', isWide: true, cell: ({ owner }) => printable(owner) },
 ];
 
+/** That of a directory says nothing of what is in it. */
+function sizeOf({ kind, size }: FileEntry): number {
+  return kind === 'file' ? size : -1;
+}
+
 export function FilesView({ workspace }: { readonly workspace: Workspace }) {
   const listing = useValue(workspace.directory.listing);
   const [filter, setFilter] = useState('');
   const [selected, setSelected] = useState<string | null>(null);
-  const [shown, setShown] = useState<FileEntry | null>(null);
+  const shown = useValue(workspace.file);
+  const sort = useValue(workspace.sortedFiles);
   const actions = useMemo(() => new FileActions(workspace, setSelected), [workspace]);
   useOpenDirectory(workspace);
   useEffect(() => setFilter(''), [listing.path]);
   const rows = useMemo(
-    () => listing.entries.filter(({ name }) => name.toLowerCase().includes(filter.toLowerCase())),
-    [listing.entries, filter],
+    () =>
+      sortedRows(
+        listing.entries.filter(({ name }) => name.toLowerCase().includes(filter.toLowerCase())),
+        COLUMNS,
+        sort,
+      ),
+    [listing.entries, filter, sort],
   );
   const entry = rows.find(({ name }) => name === selected);
   const open = (each: FileEntry) => {
     if (each.kind === 'directory') void workspace.directory.open(each.path);
-    else if (each.kind === 'file') setShown(each);
+    else if (each.kind === 'file') workspace.file.set(each.path);
   };
   return (
     <DropZone actions={actions}>
       <FileTools {...{ workspace, actions, entry, listing, filter, setFilter, open }} />
       <UploadBar uploads={workspace.uploads} />
+      <UnsavedEdits workspace={workspace} />
       {listing.problem && <p class="problem wrap">{listing.problem}</p>}
       <div class="panes">
         <DirectoryTreeView workspace={workspace} path={listing.path} />
         <DataTable
-          {...{ label: `Files in ${printable(listing.path)}`, columns: COLUMNS, rows, selected }}
+          {...{ label: `Files in ${printable(listing.path)}`, columns: COLUMNS, rows, selected, sort }}
+          onSort={(wanted) => workspace.sortedFiles.set(wanted)}
           keyOf={({ name }) => name}
           onSelect={setSelected}
           onOpen={open}
           onKey={(event, each) => handleKey(event, each, actions)}
         />
         {shown && (
-          <FileViewer key={shown.path} {...{ workspace, entry: shown }} onClose={() => setShown(null)} />
+          <FileViewer key={shown} {...{ workspace, path: shown }} onClose={() => workspace.file.set(null)} />
         )}
       </div>
     </DropZone>
+  );
+}
+
+/** The files with edits that are not saved, besides the one that is shown. */
+function UnsavedEdits({ workspace }: { readonly workspace: Workspace }) {
+  const drafts = useValue(workspace.drafts.all);
+  const shown = useValue(workspace.file);
+  const others = [...drafts.keys()].filter((path) => path !== shown);
+  if (others.length === 0) return null;
+  return (
+    <div class="bar" role="status">
+      Not saved yet:
+      {others.map((path) => (
+        <button key={path} type="button" title={printable(path)} onClick={() => workspace.file.set(path)}>
+          {printable(fileNameOf(path))}
+        </button>
+      ))}
+    </div>
   );
 }
 

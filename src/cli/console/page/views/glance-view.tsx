@@ -19,6 +19,7 @@ export function GlanceView({ monitor, name }: { readonly monitor: GuestMonitor; 
           <Plot key={plot.title} {...{ plot, monitor, metrics, count: processes.length }} />
         ))}
       </div>
+      <Since monitor={monitor} />
       <Abilities abilities={state.health?.abilities ?? {}} />
     </div>
   );
@@ -52,6 +53,17 @@ function Facts({
         </div>
       ))}
     </dl>
+  );
+}
+
+/** Why the plots may begin when the page was opened. */
+function Since({ monitor }: { readonly monitor: GuestMonitor }) {
+  if (useValue(monitor.hasHistory) !== false) return null;
+  return (
+    <p class="muted">
+      This daemon keeps no figures, so the plots begin at {monitor.since.toTimeString().slice(0, 5)}, when the
+      page was opened.
+    </p>
   );
 }
 

@@ -1,8 +1,8 @@
 import { useEffect, useMemo, useState } from 'preact/hooks';
 import { formatBytes } from '../../../output/formats.ts';
 import { printable } from '../../../output/printable.ts';
-import { type DataColumn, DataTable } from '../parts/data-table.tsx';
-import { commandOf } from '../state/guest-snapshot.ts';
+import { type DataColumn, DataTable, sortedRows } from '../parts/data-table.tsx';
+import { commandOf, durationOf } from '../state/guest-snapshot.ts';
 import { useValue } from '../state/observable.ts';
 import { callErrorOf } from '../wire/call-error.ts';
 import type { DaemonClient } from '../wire/daemon-client.ts';
@@ -16,7 +16,13 @@ const INTERVAL_MS = 2000;
 const MAX_ANSWERS = 20;
 
 const COLUMNS: readonly DataColumn<TreeRow>[] = [
-  { title: 'PID', width: '5rem', isNumber: true, cell: ({ process }) => process.pid },
+  {
+    title: 'PID',
+    width: '5rem',
+    isNumber: true,
+    cell: ({ process }) => process.pid,
+    compare: (one, other) => one.process.pid - other.process.pid,
+  },
   {
     title: 'Command',
     width: 'minmax(8rem, 1fr)',
@@ -25,6 +31,7 @@ const COLUMNS: readonly DataColumn<TreeRow>[] = [
         {printable(commandOf(process))}
       </span>
     ),
+    compare: (one, other) => inOrder(commandOf(one.process), commandOf(other.process)),
   },
   { title: 'Tag', width: '7rem', isWide: true, cell: ({ process }) => printable(process.tag ?? '') },
   { title: 'User', width: '6rem', isWide: true, cell: ({ process }) => printable(process.user ?? '') },
@@ -33,6 +40,7 @@ const COLUMNS: readonly DataColumn<TreeRow>[] = [
     width: '4.5rem',
     isNumber: true,
     cell: ({ cpuPercent }) => (cpuPercent === null ? '' : `${cpuPercent.toFixed(1)} %`),
+    compare: (one, other) => (one.cpuPercent ?? -1) - (other.cpuPercent ?? -1),
   },
   {
     title: 'Memory',
@@ -40,9 +48,31 @@ const COLUMNS: readonly DataColumn<TreeRow>[] = [
     isNumber: true,
     cell: ({ process: { usage } }) =>
       usage?.memoryBytes === undefined ? '' : formatBytes(Number(usage.memoryBytes)),
+    compare: (one, other) => memoryOf(one) - memoryOf(other),
+  },
+  {
+    title: 'Age',
+    width: '7.5rem',
+    isNumber: true,
+    isWide: true,
+    cell: (row) => (ageIn(row) < 0 ? '' : durationOf(ageIn(row) / 1000)),
+    compare: (one, other) => ageIn(one) - ageIn(other),
   },
   { title: 'State', width: '4.5rem', isWide: true, cell: ({ process }) => printable(process.state ?? '') },
 ];
+
+function memoryOf({ process: { usage } }: TreeRow): number {
+  return Number(usage?.memoryBytes ?? -1);
+}
+
+/** In milliseconds; -1: the daemon does not tell it. */
+function ageIn({ process: { ageMillis } }: TreeRow): number {
+  return Number(ageMillis ?? -1);
+}
+
+function inOrder(one: string, other: string): number {
+  return one < other ? -1 : Number(one > other);
+}
 
 export function ProcessesView({ workspace }: { readonly workspace: Workspace }) {
   const [filter, setFilter] = useState('');
@@ -50,17 +80,20 @@ export function ProcessesView({ workspace }: { readonly workspace: Workspace }) 
   const { processes: own } = useValue(workspace.monitor.state);
   const { processes, cpu, problem } = useAllProcesses(workspace);
   const known = useMemo(() => new Set(own.map(({ pid }) => pid)), [own]);
-  const rows = useMemo(
-    () => treeOf(processes.length > 0 ? processes : own, known, cpu, filter),
-    [processes, own, cpu, filter],
-  );
+  const sort = useValue(workspace.sortedProcesses);
+  const rows = useMemo(() => {
+    const tree = treeOf(processes.length > 0 ? processes : own, known, cpu, filter);
+    // In another order, what is below what is not to be seen.
+    return sort === null ? tree : sortedRows(tree, COLUMNS, sort).map((row) => ({ ...row, depth: 0 }));
+  }, [processes, own, cpu, filter, sort]);
   const row = rows.find(({ process }) => String(process.pid) === selected);
   return (
     <div class="view">
       <ProcessTools {...{ workspace, row, filter, setFilter }} />
       {problem && <p class="problem wrap">{problem}</p>}
       <DataTable
-        {...{ label: 'Processes', columns: COLUMNS, rows, selected, onSelect: setSelected }}
+        {...{ label: 'Processes', columns: COLUMNS, rows, selected, onSelect: setSelected, sort }}
+        onSort={(wanted) => workspace.sortedProcesses.set(wanted)}
         keyOf={({ process }) => String(process.pid)}
         onOpen={({ process, isOfClient }) => isOfClient && workspace.showProcess(process)}
         onKey={(event, each) =>

@@ -1,4 +1,5 @@
 import { CallError, callErrorOf, errorOfResponse } from './call-error.ts';
+import { partsOfFragment } from './fragment.ts';
 import { StreamLanes } from './lanes.ts';
 
 /** What the console says of itself. */
@@ -59,10 +60,10 @@ export class ConsoleClient {
     return { items: await response.json(), next: response.headers.get('x-next-token') };
   }
 
-  /** A link to this console for another window. */
+  /** A link to this console for another window, which opens where this one is. */
   async newLink(): Promise<string> {
     const { secret } = (await this.json('POST', '/links')) as { secret: string };
-    return `${location.origin}/#${secret}`;
+    return `${location.origin}/#${secret}${partsOfFragment(location.hash).place}`;
   }
 }
 
@@ -73,9 +74,9 @@ const STORED = 'session';
  * this port alone, unlike a cookie, which a browser sends to each port of the address. Throws `CallError`.
  */
 export async function openConsole(): Promise<ConsoleClient> {
-  const secret = location.hash.slice(1);
+  const { secret, place } = partsOfFragment(location.hash);
   if (secret !== '') {
-    history.replaceState(null, '', '/');
+    history.replaceState(null, '', place === '' ? '/' : `/#${place}`);
     const response = await fetch('/session', { method: 'POST', body: JSON.stringify({ secret }) });
     if (response.ok) {
       const { session, about } = (await response.json()) as { session: string; about: About };

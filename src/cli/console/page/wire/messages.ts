@@ -15,6 +15,7 @@ export interface ProcessMessage {
   readonly parent?: number;
   readonly user?: string;
   readonly state?: string;
+  readonly ageMillis?: string;
 }
 
 export interface ListMessage {
@@ -103,6 +104,21 @@ export interface MetricsMessage {
   readonly pressure?: Readonly<
     Partial<Record<'cpu' | 'memory' | 'io', { readonly some?: StallMessage | null } | null>>
   >;
+}
+
+/** A point of the last hour, with the Unix time in seconds of the guest. */
+export interface PointMessage {
+  readonly ts: number;
+  readonly cpu_used_pct?: number | null;
+  readonly mem_used?: number | null;
+  readonly disk_used?: number | null;
+  readonly cpu_pressure?: number | null;
+  readonly memory_pressure?: number | null;
+  readonly io_pressure?: number | null;
+}
+
+export interface HistoryMessage {
+  readonly points?: readonly PointMessage[];
 }
 
 export interface PortsMessage {

@@ -8,6 +8,7 @@ import type {
   ProcessEventMessage,
   StartMessage,
 } from './messages.ts';
+import { NO_OUTPUT, type OutputOffsets, type OutputSource } from './output-source.ts';
 
 /** What happens to a process that is followed. */
 export type FollowedEvent =
@@ -18,9 +19,6 @@ export type FollowedEvent =
   | { readonly type: 'lost'; readonly message: string }
   | { readonly type: 'resumed' }
   | { readonly type: 'end'; readonly end: EndMessage };
-
-/** Which process is followed: one that is started, or one that runs. */
-export type OutputSource = { readonly start: StartMessage; readonly user: string } | { readonly pid: number };
 
 export interface OutputFollowerOptions {
   readonly signal: AbortSignal;
@@ -40,20 +38,31 @@ export class OutputFollower {
   readonly #daemon: DaemonClient;
   readonly #source: OutputSource;
   readonly #options: OutputFollowerOptions;
-  readonly #offsets = { stdout: 0, stderr: 0, pty: 0 };
+  readonly #offsets: Record<OutputKindName, number>;
   #pid: number | null;
   #isAgain = false;
+  #isKnown: boolean;
 
   constructor(daemon: DaemonClient, source: OutputSource, options: OutputFollowerOptions) {
     this.#daemon = daemon;
     this.#source = source;
     this.#options = options;
     this.#pid = 'pid' in source ? source.pid : null;
+    const from = 'pid' in source ? source.from : undefined;
+    this.#offsets = { ...NO_OUTPUT, ...from };
+    this.#isKnown = from !== undefined;
+  }
+
+  /** What was read up to the event that was told last. */
+  get offsets(): OutputOffsets {
+    return { ...this.#offsets };
   }
 
   /** Throws `CallError`. Ends without an end event when the signal of the options aborts. */
   async *events(): AsyncGenerator<FollowedEvent> {
-    const { signal } = this.#options;
+    const { signal, mayCall } = this.#options;
+    // What the page goes on with must not wake a sandbox; what the user starts may.
+    for (; this.#isKnown && !mayCall() && !signal.aborted; ) await pauseOf(FIRST_PAUSE_MS);
     for (;;) {
       const failure = yield* this.#read();
       if (failure === null || signal.aborted) return;
@@ -110,7 +119,9 @@ export class OutputFollower {
   #takeStart(pid: number, offsets: OffsetsMessage | undefined): FollowedEvent {
     this.#pid = pid;
     if (offsets) this.#moveTo(offsets);
-    if (!this.#isAgain) return { type: 'started', pid };
+    const isFirst = !this.#isAgain && !this.#isKnown;
+    this.#isKnown = false;
+    if (isFirst || (offsets && !this.#isAgain)) return { type: 'started', pid };
     // A daemon without the extension goes on with what comes now.
     return offsets ? { type: 'resumed' } : { type: 'gap', bytes: null };
   }
@@ -123,7 +134,7 @@ export class OutputFollower {
   async #untilReachable(): Promise<void> {
     const { signal, mayCall } = this.#options;
     for (let pause = FIRST_PAUSE_MS; !signal.aborted; pause = Math.min(pause * 2, LONGEST_PAUSE_MS)) {
-      await new Promise((resolve) => setTimeout(resolve, pause));
+      await pauseOf(pause);
       if (!mayCall()) continue;
       try {
         await this.#daemon.get('/health', {}, { signal: AbortSignal.timeout(10_000) });
@@ -133,6 +144,10 @@ export class OutputFollower {
       }
     }
   }
+}
+
+function pauseOf(milliseconds: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, milliseconds));
 }
 
 function sumOf(offsets: OffsetsMessage = {}): number {

@@ -1,20 +1,21 @@
 import { DirectoryModel } from '../files/directory-model.ts';
 import { DirectoryTree } from '../files/directory-tree.ts';
+import { Drafts } from '../files/drafts.ts';
 import { Uploads } from '../files/uploads.ts';
+import type { TableSort } from '../parts/data-table.tsx';
 import type { Notices } from '../parts/notices.tsx';
 import type { Questions } from '../parts/questions.tsx';
 import { GuestMonitor } from '../state/guest-monitor.ts';
 import { commandOf } from '../state/guest-snapshot.ts';
 import { Observable } from '../state/observable.ts';
 import type { SandboxList } from '../state/sandbox-list.ts';
+import type { TabStorage } from '../state/tab-storage.ts';
 import { Terminals } from '../terminals/terminals.ts';
 import type { ConsoleClient } from '../wire/console-client.ts';
 import { DaemonClient } from '../wire/daemon-client.ts';
 import type { ProcessMessage } from '../wire/messages.ts';
-import type { OutputSource } from '../wire/output-follower.ts';
-
-export const VIEWS = ['Glance', 'Terminals', 'Processes', 'Files', 'Events'] as const;
-export type ViewName = (typeof VIEWS)[number];
+import type { OutputSource } from '../wire/output-source.ts';
+import type { PagePlace, ViewName } from './place.ts';
 
 /** What all of the page shares. */
 export interface PageParts {
@@ -22,6 +23,7 @@ export interface PageParts {
   readonly list: SandboxList;
   readonly questions: Questions;
   readonly notices: Notices;
+  readonly storage: TabStorage;
 }
 
 const MAX_TITLE = 40;
@@ -29,6 +31,10 @@ const MAX_TITLE = 40;
 /** One sandbox on the page: what is known of it, and what is open in it. */
 export class Workspace {
   readonly view = new Observable<ViewName>('Glance');
+  /** The path of the file that is shown. */
+  readonly file = new Observable<string | null>(null);
+  readonly sortedFiles = new Observable<TableSort | null>(null);
+  readonly sortedProcesses = new Observable<TableSort | null>(null);
   readonly name: string;
   readonly sandbox: string | null;
   readonly daemon: DaemonClient;
@@ -37,6 +43,7 @@ export class Workspace {
   readonly directory: DirectoryModel;
   readonly tree: DirectoryTree;
   readonly uploads: Uploads;
+  readonly drafts: Drafts;
   readonly questions: Questions;
   readonly notices: Notices;
   /** Whether a call would wake the sandbox. */
@@ -45,7 +52,8 @@ export class Workspace {
 
   /** `sandbox`: behind the gateway; null: the daemon of the console. */
   constructor(parts: PageParts, sandbox: string | null) {
-    const { client, list, questions, notices } = parts;
+    const { client, list, questions, notices, storage } = parts;
+    const kept = storage.part(sandbox ?? '');
     this.#parts = parts;
     this.sandbox = sandbox;
     this.name = sandbox ?? client.about.name;
@@ -55,10 +63,35 @@ export class Workspace {
     const mayCall = () => !this.isPaused();
     this.daemon = new DaemonClient(client, sandbox);
     this.monitor = new GuestMonitor(this.daemon, this.isPaused);
-    this.terminals = new Terminals(this.daemon, questions, mayCall);
+    this.terminals = new Terminals({ daemon: this.daemon, questions, mayCall, storage: kept });
     this.directory = new DirectoryModel(this.daemon, mayCall);
     this.tree = new DirectoryTree(this.daemon);
     this.uploads = new Uploads(this.daemon);
+    this.drafts = new Drafts(kept);
+  }
+
+  get place(): PagePlace {
+    const view = this.view.value;
+    const isFiles = view === 'Files';
+    return {
+      ...{ sandbox: this.sandbox, view },
+      path: isFiles ? this.directory.listing.value.path : '',
+      file: isFiles ? this.file.value : null,
+      pid: view === 'Terminals' ? (this.terminals.current.value?.state.value.pid ?? null) : null,
+    };
+  }
+
+  /** Shows a place in it. */
+  go({ view, path, file, pid }: PagePlace): void {
+    if (view === 'Files') {
+      this.file.set(file);
+      if (path !== '' && path !== this.directory.listing.value.path) {
+        if (this.view.value === 'Files' && this.directory.isOpen) void this.directory.open(path);
+        else this.directory.aim(path);
+      }
+    }
+    if (view === 'Terminals' && pid !== null) this.terminals.choose(pid);
+    this.view.set(view ?? 'Glance');
   }
 
   /** Shows what a process has written, and what it writes from now on. */
