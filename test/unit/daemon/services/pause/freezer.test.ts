@@ -211,7 +211,7 @@ describe('hierarchy mode', () => {
     expect(late.isFrozen()).toBe(false);
     expect(await freezer.freeze(hierarchy, never)).toMatchObject({ preFrozen: 0, requested: 4, frozen: 4 });
     expect(late.freezeRequested()).toBe(true);
-    expect(freezer.audit()).toMatchObject({ frozen: 4, escaped: 0 });
+    await expect.poll(() => freezer.audit()).toMatchObject({ frozen: 4, escaped: 0 });
     freezer.thaw();
     expect(late.freezeRequested()).toBe(false);
   });
@@ -223,7 +223,7 @@ describe('hierarchy mode', () => {
     const bounded = await freezer.freeze({ ...hierarchy, maxCgroups: 1 }, never);
     expect(bounded).toMatchObject({ visited: 3, truncated: true });
     expect(top.child('user').isFrozen() && top.child('ptys').isFrozen()).toBe(true);
-    expect(freezer.audit()).toMatchObject({ visited: 3, truncated: true });
+    await expect.poll(() => freezer.audit()).toMatchObject({ visited: 3, truncated: true });
     expect(await freezer.freeze({ ...legacy, maxCgroups: 1 }, never)).toMatchObject({
       ...{ visited: 2, frozen: 2, truncated: false },
     });
