@@ -3,7 +3,6 @@ import { createServer } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import { join } from 'node:path';
 import { beforeEach, expect, onTestFinished, test } from 'vitest';
-import { closing } from '../support/clients/closing.ts';
 import { scratch } from '../support/machine/scratch.ts';
 import { startGateway, type TestGateway, toSandbox } from '../support/programs/gateway.ts';
 import { startGuests } from '../support/programs/guests.ts';
@@ -110,7 +109,7 @@ test('the other gateway closes its connections to a sandbox that has gone, too',
     socket.write(`GET / HTTP/1.1\r\nhost: a\r\nsvc-sandbox-id: one\r\nsvc-sandbox-port: ${port}\r\n\r\n`);
     await once(socket, 'data');
     // It may be closed before the operation is answered.
-    const closed = closing(socket.resume());
+    const closed = once(socket.resume(), 'close');
     await gateway.call(operation, operation.startsWith('POST') ? { timeout: 0 } : undefined);
     await expect(closed).resolves.toEqual([false]);
     await phase(first, 'one', 'gone', 'paused');
