@@ -168,7 +168,7 @@ describe.each(NAMES)('a name %s', (_, name, told) => {
         seen.push(...events.map((event) => [event.type, event.name, event.entry?.path]));
         return seen;
       },
-      (events) => JSON.stringify(events).includes(`${told}/${told}`),
+      (events) => events.length >= 2,
     );
     expect(seen.slice(0, 2)).toEqual([
       [EventType.CREATE, told, `${path()}/${told}`],
