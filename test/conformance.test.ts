@@ -16,7 +16,7 @@ const LIMIT_MS = 300_000;
 describe('our daemon passes whole', () => {
   test.concurrent('without a token, with all that it can do', { timeout: LIMIT_MS }, async () => {
     needs('root');
-    await using daemon = await startDaemon();
+    await using daemon = await startDaemon({ args: ['--output-directory=/tmp'] });
     const options = ['--init', '--freeze', '--upgrade'];
     const { code, failed, totals } = await reported('--url', daemon.url, ...options);
     expect(failed).toEqual([]);

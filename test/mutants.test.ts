@@ -94,7 +94,7 @@ describe('the choice', () => {
     expect(there.map(({ after }) => after)).toEqual(['this.count--', ';']);
     expect(() => mutantsIn(ROOT, { only: 'src/none/**', at: [] })).toThrow('src/none/**');
     // Cases of the conformance suite are tests themselves.
-    expect(() => mutantsIn(ROOT, { only: 'src/cli/conformance/cases/**', at: [] })).toThrow('cases');
+    expect(() => mutantsIn(ROOT, { only: 'src/conformance/cases/**', at: [] })).toThrow('cases');
   });
 });
 

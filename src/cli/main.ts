@@ -1,6 +1,6 @@
 import process from 'node:process';
 import { packageVersion } from '../base/program/version.ts';
-import { type Parsed, parseCommandLine } from './commands/parse.ts';
+import type { Parsed } from './commands/parse.ts';
 import { Call, type Surroundings } from './commands/spec/call.ts';
 import { allCommands, commandsNamed, GROUPS } from './commands/table.ts';
 import { failureOf } from './connection/failures.ts';
@@ -13,7 +13,10 @@ const NO_READER = 141;
 void runCli({
   argv: process.argv.slice(2),
   env: process.env,
-  stdin: process.stdin,
+  // Node makes the stream when it is asked for, and few commands read it.
+  get stdin() {
+    return process.stdin;
+  },
   stdout: process.stdout,
   stderr: process.stderr,
 });
@@ -59,6 +62,13 @@ async function execute(surroundings: Surroundings): Promise<number> {
 
 /** Parses a command line. Loads all commands only for help and for a line that is wrong. Throws a `Failure`. */
 async function parse(argv: readonly string[], version: string): Promise<Parsed> {
+  const [name, kind = '', word = '', dashes, ...line] = argv;
+  if (name === 'complete' && dashes === '--') {
+    // A shell waits for the answer to a line that it has written itself, so no library is loaded to parse that.
+    const [command] = await commandsNamed([name]);
+    if (command) return { command, args: [kind, word, ...line], options: {} };
+  }
+  const { parseCommandLine } = await import('./commands/parse.ts');
   const groups = GROUPS;
   try {
     const parsed = parseCommandLine({ commands: await commandsNamed(argv), groups, version }, argv);

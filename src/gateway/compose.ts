@@ -232,7 +232,7 @@ function composePlatform(
     scheduler.wake();
   };
   const { defaultTimeout, idleTimeout, hook, killHook, hookTimeout } = config;
-  const { onExpiry, domain, createOptions, templateFile } = config;
+  const { onExpiry, domain, createOptions, pauseKeeps, templateFile } = config;
   const hooks = { pause: hook !== null, kill: killHook !== null, timeout: hookTimeout };
   const parts = { registry, addresses, resumes: given.resumes, hooks, defaultTimeout, idleTimeout };
   const quotaOf = (owner: string | null) => keys.quotaOf(owner);
@@ -246,6 +246,7 @@ function composePlatform(
     shared: registry.shared,
     defaultTimeout,
     createOptions,
+    pauseKeeps,
     templateFile,
     keys,
     onExpiry,

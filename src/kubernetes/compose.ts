@@ -4,6 +4,7 @@ import { messageOf } from '../base/errors.ts';
 import { Cluster } from './cluster/cluster.ts';
 import type { KubernetesConfig } from './config/config.ts';
 import { HookServer } from './hooks/server.ts';
+import { Endings } from './machines/endings.ts';
 import { Machines } from './machines/machines.ts';
 import { Pools } from './machines/pools.ts';
 import { Templates } from './machines/templates.ts';
@@ -22,14 +23,16 @@ export interface HookProgram {
 export function composeKubernetes(config: KubernetesConfig, logger: Logger): HookProgram {
   const cluster = new Cluster(config.kubeconfig, config.namespace);
   const templates = new Templates(cluster.templates, config.daemonImage, logger);
-  const pools = new Pools(cluster, templates, config.poolStarts, logger);
+  const pools = new Pools(cluster, templates, config.poolStarts, config.pause.includes('disk'), logger);
   const limitMs = config.podTimeout * 1000;
-  const machines = new Machines({ cluster, templates, pools, limitMs, pause: config.pause });
+  const closed = config.networkPolicies ? config.closedAddresses : null;
+  const endings = new Endings(cluster.pods, logger);
+  const machines = new Machines({ cluster, templates, pools, endings, limitMs, pause: config.pause, closed });
   const hooks: HookServer = new HookServer({
     machines,
     secrets: config.hookSecret,
     fault: () => faultOf(cluster),
-    metrics: () => renderKubernetesMetrics({ cluster, machines, pools, hooks: hooks.tally }),
+    metrics: () => renderKubernetesMetrics({ cluster, pools, endings, hooks: hooks.tally }),
     logger,
   });
   logWatches(cluster, logger);

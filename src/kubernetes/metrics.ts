@@ -1,14 +1,15 @@
 import { Counter, Gauge, Registry as Page } from 'prom-client';
 import type { Cluster } from './cluster/cluster.ts';
 import type { HookTally } from './hooks/server.ts';
-import type { Machines } from './machines/machines.ts';
+import type { Endings } from './machines/endings.ts';
+import { runningIn } from './machines/listing.ts';
 import type { Pools } from './machines/pools.ts';
 
 /** The parts that the metrics are read from. */
 export interface KubernetesTelemetry {
   readonly cluster: Cluster;
-  readonly machines: Machines;
   readonly pools: Pools;
+  readonly endings: Endings;
   readonly hooks: HookTally;
 }
 
@@ -18,14 +19,17 @@ type Values = Readonly<Record<string, number>>;
 export async function renderKubernetesMetrics(
   telemetry: KubernetesTelemetry,
 ): Promise<{ readonly contentType: string; readonly text: string }> {
-  const { cluster, machines, pools, hooks } = telemetry;
+  const { cluster, pools, endings, hooks } = telemetry;
   const page = new Page();
   const isCurrent = cluster.pods.isCurrent && cluster.templates.isCurrent;
   gauge(page, 'current', 'Whether the watches of the API server work.', null, { all: isCurrent ? 1 : 0 });
-  const sandboxes = cluster.pods.isCurrent ? machines.list().length : 0;
+  const sandboxes = cluster.pods.isCurrent ? runningIn(cluster).length : 0;
   gauge(page, 'sandboxes', 'Sandboxes that have a Pod.', null, { all: sandboxes });
   gauge(page, 'warm_pods', 'Pods of pools.', 'state', { ...pools.size });
   counter(page, 'pool_events_total', 'What happened to Pods of pools.', 'event', { ...pools.tally });
+  counter(page, 'ended_pods_total', 'Pods of sandboxes that ended and were not removed.', null, {
+    all: endings.count,
+  });
   counter(page, 'api_requests_total', 'Requests to the API server.', 'verb', cluster.requests);
   const results = new Counter({
     name: 'envd_kubernetes_hooks_total',

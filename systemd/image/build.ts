@@ -15,7 +15,7 @@ import { putRuntime, type Target } from './runtime.ts';
  * Builds the daemon in dist/, the gateway in dist-gateway/ and the command line in dist-envctl/ (envctl.ts), or only those that
  * arguments name. `console` builds the page of the console for a clone, which dist-envctl/ has anyway. With --arch=arm64 on an x86-64
  * machine, builds dist-arm64/, dist-gateway-arm64/ and dist-envctl-arm64/ from the native code that .ci/arm64 has built. Each directory is
- * self-contained: it has the program in one file, the code that V8 compiles for it, the pinned Node under the program's name, the
+ * self-contained: it has the program, the code that V8 compiles for it, the pinned Node under the program's name, the
  * licenses of its parts, manual pages, completions for shells, and for the daemon the addon, where the program looks for it, with the
  * dynamic loader and the libraries of this machine's Debian. The directories are in the root of the sources, or in the one that
  * --out=DIRECTORY names. Two builds of one commit are the same bytes. See docs/decisions/002-image.md.

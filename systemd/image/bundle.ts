@@ -1,9 +1,15 @@
-import { rolldown } from 'rolldown';
+import { type OutputChunk, type OutputOptions, rolldown } from 'rolldown';
 import { requireComplete } from './completeness.ts';
 
 /** A bundled program, and the directories of the packages in it. */
 export interface Bundle {
   readonly code: string;
+  readonly packages: readonly string[];
+}
+
+/** A program in several files, whose names are relative to the directory of `program.cjs`, which starts it. */
+export interface Parts {
+  readonly files: ReadonlyMap<string, string>;
   readonly packages: readonly string[];
 }
 
@@ -14,6 +20,29 @@ export interface Bundle {
  * resolved, or when the bundle lacks a part of our sources.
  */
 export async function bundle(entry: string): Promise<Bundle> {
+  const [chunk] = await generate(entry, { codeSplitting: false });
+  return { code: toAscii(chunk.code), packages: packagesOf(chunk.moduleIds) };
+}
+
+/**
+ * Bundles a program into several files, so that Node reads, compiles and imports no more than a command line needs. Names of files tell
+ * versions apart, because a program that runs while another version is installed must not load a part of that. Throws as `bundle` does.
+ */
+export async function bundleInParts(entry: string): Promise<Parts> {
+  const chunks = await generate(entry, {
+    entryFileNames: 'program.cjs',
+    chunkFileNames: 'program/[name]-[hash].cjs',
+  });
+  return {
+    files: new Map(chunks.map(({ fileName, code }) => [fileName, toAscii(code)])),
+    packages: packagesOf(chunks.flatMap(({ moduleIds }) => moduleIds)),
+  };
+}
+
+async function generate(
+  entry: string,
+  options: OutputOptions,
+): Promise<readonly [OutputChunk, ...OutputChunk[]]> {
   await using program = await rolldown({
     input: entry,
     platform: 'node',
@@ -30,13 +59,14 @@ export async function bundle(entry: string): Promise<Bundle> {
   });
   const { output } = await program.generate({
     format: 'cjs',
-    codeSplitting: false,
     comments: false,
     minify: { mangle: { keepNames: true }, compress: false, codegen: { removeWhitespace: true } },
+    ...options,
   });
-  const [chunk] = output;
-  requireComplete(chunk);
-  return { code: toAscii(chunk.code), packages: packagesOf(chunk.moduleIds) };
+  const [first, ...others] = output;
+  const chunks = [first, ...others.filter((each) => each.type === 'chunk')] as const;
+  for (const chunk of chunks) requireComplete(chunk);
+  return chunks;
 }
 
 /** Wraps a bundle in the function that loader.cjs runs. */

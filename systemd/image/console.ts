@@ -5,7 +5,9 @@ import { packagesOf } from './bundle.ts';
 
 /** Styles of packages that are in the page's. */
 const STYLES = ['@xterm/xterm/css/xterm.css', 'uplot/dist/uPlot.min.css'];
-const OWN_STYLES = ['base.css', 'parts/parts.css', 'views.css'];
+const OWN_STYLES = [
+  ...['base.css', 'parts/parts.css', 'parts/tables.css', 'terminals/terminals.css', 'views.css'],
+];
 
 /**
  * Builds the page of `envctl console` in the directory `out`: scripts for browsers, those of terminals and plots apart, because they are

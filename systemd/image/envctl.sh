@@ -15,4 +15,6 @@ esac
 [ -z "$said" ] || exec cat "$lib/said/$said"
 # What is preloaded here is linked with the C library of this machine, which is another one.
 unset LD_PRELOAD LD_AUDIT
-exec "$lib/ld.so" --inhibit-cache --library-path "$lib" "$lib/envctl" "$lib/envctl.cjs" "$@"
+# V8's young generation has its whole size at once. It would grow to that by collections while the program is loaded.
+set -- --min-semi-space-size=16 "$lib/envctl.cjs" "$@"
+exec "$lib/ld.so" --inhibit-cache --library-path "$lib" "$lib/envctl" "$@"

@@ -1,7 +1,7 @@
 import { execFileSync } from 'node:child_process';
 import { chmodSync, copyFileSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { bundle } from './bundle.ts';
+import { bundleInParts } from './bundle.ts';
 import { buildPage } from './console.ts';
 import { licencesOf } from './licences.ts';
 import { putRuntime, type Target } from './runtime.ts';
@@ -25,7 +25,7 @@ const SAID = {
 } as const;
 
 /**
- * Builds the directory `dist`: the program in one file, the pinned Node with its libraries, so that it runs on any machine of its
+ * Builds the directory `dist`: the program, the pinned Node with its libraries, so that it runs on any machine of its
  * processor, the page of its console, its manual and completions. `root`: of the sources; `description`: the text of its package.json.
  */
 export async function buildEnvctl(
@@ -35,8 +35,8 @@ export async function buildEnvctl(
   description: string,
 ): Promise<void> {
   rmSync(dist, { recursive: true, force: true });
-  const { code, packages } = await bundle(join(root, 'src/cli/main.ts'));
-  put(join(dist, 'lib/program.cjs'), code);
+  const { files, packages } = await bundleInParts(join(root, 'src/cli/main.ts'));
+  for (const [file, code] of files) put(join(dist, 'lib', file), code);
   put(join(dist, 'package.json'), description);
   const ofPage = await buildPage(root, join(dist, 'share/console'));
   const libraries = putRuntime(join(dist, 'lib'), 'envctl', target, { hasLibraries: true });

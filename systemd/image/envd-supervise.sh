@@ -30,6 +30,9 @@ if [ -r "$file" ]; then
   done <"$file"
 fi
 
+# Output that is to last (keep_output) is in files without names, so this directory stays as it is.
+export "ENVD_OUTPUT_DIRECTORY=${ENVD_OUTPUT_DIRECTORY-/var/tmp}"
+
 # An init that drops the output names a command that gets it, such as logger(1).
 logger=${ENVD_SUPERVISE_LOGGER:-} fifo=/run/envd-log.$$
 unset ENVD_SUPERVISE_LOGGER

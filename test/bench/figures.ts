@@ -6,6 +6,11 @@ export function median(values: readonly number[]): number {
   return values.toSorted((a, b) => a - b)[values.length >> 1] ?? Number.NaN;
 }
 
+/** Returns the value that this part of all values does not exceed, such as 0.99; with few values it is the largest one. */
+export function percentile(values: readonly number[], part: number): number {
+  return values.toSorted((a, b) => a - b)[Math.ceil(values.length * part) - 1] ?? Number.NaN;
+}
+
 /** CPU time of a process so far, of all its threads, in milliseconds. Source: proc_pid_schedstat(5). */
 export function cpuMs(pid: number): number {
   const threads = readdirSync(`/proc/${pid}/task`);

@@ -40,6 +40,10 @@ const BENCHES: Readonly<Record<string, Bench>> = {
     args: '[MIB] [CALLS] [IDLE STREAMS] [ROUNDS]',
     packages: 'bench',
   },
+  kubernetes: {
+    what: 'creations in a real cluster on this machine, by their parts, and memory (docs/kubernetes.md)',
+    args: '[ROUNDS] [SANDBOXES]',
+  },
   leaks: { what: 'what 10,000 processes leave behind, and a slow reader takes', flags: COLLECTS },
   lines: { what: 'lines a second of programs that write each on its own', flags: COLLECTS },
   'list-dir': { what: 'ListDir and Stat beside find', packages: 'bench' },

@@ -48,6 +48,18 @@ test('it runs a command in a sandbox', async () => {
   expect({ stdout: stdout.toString(), status }).toEqual({ stdout: 'hi\n', status: 3 });
 });
 
+test('a command loads its own part of the program, without the libraries of the others', () => {
+  const script = join(elsewhere, 'lib/program.cjs');
+  const list = 'process.on("exit", () => console.log(JSON.stringify(Object.keys(require.cache))))';
+  const run = `process.argv = ['node', 'envctl', '--url', 'http://127.0.0.1:1', 'run', 'true'];`;
+  const code = `${list}; ${run} require(${JSON.stringify(script)})`;
+  const { stdout } = spawnSync(process.execPath, ['-e', code], { env, input: '', encoding: 'utf8' });
+  const loaded: string[] = JSON.parse(stdout);
+  const text = loaded.map((path) => readFileSync(path, 'utf8')).join('\n');
+  expect(text).toContain('Run a command and stream its output');
+  expect(text).not.toMatch(/List files|node:http2|node:zlib|ModelContextProtocol/);
+});
+
 test('it holds a daemon to the wire contract', async () => {
   await using daemon = await startDaemon();
   const args = ['--url', daemon.url, 'conformance', '--json', '--only', '1', '--only', '++'];
@@ -81,7 +93,9 @@ test('it has a version, a manual, completions, licences, and its own Node', () =
   const files = globSync('**/*', { cwd: elsewhere }).filter(
     (path) => !path.startsWith('.') && statSync(join(elsewhere, path)).isFile(),
   );
-  expect(files.sort()).toEqual(
+  const isPart = (path: string) => /^lib\/program\/[\w-]+\.cjs$/.test(path);
+  expect(files.filter(isPart)).not.toEqual([]);
+  expect(files.filter((path) => !isPart(path)).sort()).toEqual(
     [
       ...['LICENSE', 'LICENSES', 'bin/envctl', 'lib/envctl', 'lib/envctl.cjs', 'lib/ld.so'],
       ...['atomic.so.1', 'c.so.6', 'dl.so.2', 'gcc_s.so.1', 'm.so.6', 'pthread.so.0', 'stdc++.so.6'].map(
@@ -98,6 +112,8 @@ test('it has a version, a manual, completions, licences, and its own Node', () =
         'plot-canvas.js',
         'screen.js',
         'style.css',
+        'text-differences.js',
+        'text-editor.js',
       ].map((name) => `share/console/${name}`),
       'share/fish/vendor_completions.d/envctl.fish',
       'share/man/man1/envctl.1',
@@ -114,6 +130,7 @@ test('it has a version, a manual, completions, licences, and its own Node', () =
     'zod',
     'preact',
     '@xterm/xterm',
+    '@codemirror/view',
     'uplot',
     'libstdc++6',
   ])

@@ -47,6 +47,23 @@ describe('with a gateway and a key alone', () => {
     expect(both).toMatchObject({ code: 120, stderr: expect.stringContaining("'box'") });
   });
 
+  test('attach shows the screen of a program that its first terminal has left', async () => {
+    const env = { ENVCTL_GATEWAY: gateway.url, ENVCTL_API_KEY: API_KEY, ENVCTL_SANDBOX: 'box' };
+    writeFileSync(join(daemon.scratch, 'text'), 'rose\ntulip\n');
+    const script = `head -c 3000000 /dev/zero | tr '\\0' x; exec vi -u NONE -N ${daemon.scratch}/text`;
+    const first = new EnvctlTerminal('', ['run', '-t', '--tag', 'editor', 'sh', '-c', script], env);
+    await first.shows(/rose[\s\S]*tulip/);
+    first.type('Alily\x1b');
+    await first.shows(/lily/);
+    first.type('\x1dd');
+    expect(await first.exit).toBe(0);
+    const next = new EnvctlTerminal('', ['attach', 'editor'], env);
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: This is the alternate screen.
+    await next.shows(/\x1b\[\?(\d+;)*1049[;h][\s\S]*roselily[\s\S]*tulip/);
+    next.type(':q!\r');
+    expect(await next.exit).toBe(0);
+  });
+
   test('cp takes ID:PATH', async () => {
     const directory = scratch();
     writeFileSync(join(directory, 'rose'), 'red');

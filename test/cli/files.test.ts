@@ -125,6 +125,32 @@ describe('cp', () => {
     expect((await run('cp', `:${remote}/none`, directory)).code).toBe(123);
   });
 
+  test('a link that is named is followed, and what it leads to is copied whole', async () => {
+    const there = join(remote, 'linked');
+    mkdirSync(there);
+    const content = 'longer than the link\n';
+    writeFileSync(join(there, 'file'), content, { mode: 0o640 });
+    writeFileSync(join(there, 'nothing'), '');
+    symlinkSync('file', join(there, 'link'));
+    symlinkSync('link', join(there, 'link-to-link'));
+    symlinkSync('nothing', join(there, 'to-nothing'));
+    symlinkSync('gone', join(there, 'dangling'));
+    const local = scratch();
+    for (const [name, expected] of [
+      ['link', content],
+      ['link-to-link', content],
+      ['to-nothing', ''],
+    ] as const) {
+      expect(await run('cp', `:${there}/${name}`, join(local, name))).toMatchObject({ code: 0 });
+      expect(readFileSync(join(local, name), 'utf8')).toBe(expected);
+      expect(await run('cp', `:${there}/${name}`, `:${there}/copy`)).toMatchObject({ code: 0 });
+      expect(readFileSync(join(there, 'copy'), 'utf8')).toBe(expected);
+    }
+    expect(statSync(join(local, 'link')).mode & 0o777).toBe(0o640);
+    expect(await run('cp', `:${there}/dangling`, join(local, 'dangling'))).toMatchObject({ code: 120 });
+    expect(existsSync(join(local, 'dangling'))).toBe(false);
+  });
+
   test('a directory both ways; to envd with links, modes and times', async () => {
     const tree = makeTree();
     symlinkSync('a/one', join(tree, 'link'));

@@ -1,4 +1,4 @@
-import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -49,6 +49,23 @@ describe('the tools', () => {
     await expect(
       call.then(({ isError }) => isError === true || Promise.reject(new Error('ran'))),
     ).rejects.toThrow(/not found|unknown/i);
+  });
+});
+
+describe('an argument that a tool does not know', () => {
+  test('is refused by its name, and nothing is done', async () => {
+    const mcp = await startMcp(daemon.url);
+    const path = join(daemon.scratch, 'not-written');
+    const { words, isError } = await mcp.call('write_file', { path, content: 'roses', append: true });
+    expect([isError, words]).toEqual([true, expect.stringContaining('"append"')]);
+    expect(existsSync(path)).toBe(false);
+  });
+
+  test('is one that the schema of each tool excludes', async () => {
+    const { client } = await startMcp(daemon.url);
+    const { tools } = await client.listTools();
+    for (const { name, inputSchema } of tools)
+      expect([name, inputSchema.additionalProperties]).toEqual([name, false]);
   });
 });
 
@@ -199,11 +216,13 @@ describe('files', () => {
     for (const name of ['a.ts', 'b.ts', 'c.md', 'new\nline']) writeFileSync(join(directory, name), 'rose\n');
     symlinkSync('a.ts', join(directory, 'link'));
     const listed = await mcp.call('list_directory', { path: directory });
-    expect(listed.words).toContain('There are 5 entries.');
+    expect(listed.words).toContain('The directory has 5 entries.');
     expect(listed.quoted[0]).toContain(`link to file  Lrwxrwxrwx  4  link -> ${directory}/a.ts\n`);
     expect(listed.quoted[0]).toContain('new\\nline');
     const few = await mcp.call('list_directory', { path: directory, max_bytes: 100 });
-    expect(few.words).toMatch(/There are 5 entries\. \d more are left out: from \d goes on from here\./);
+    expect(few.words).toMatch(
+      /The directory has 5 entries\. The answer leaves out \d of them: from \d goes on from here\./,
+    );
     const found = await mcp.call('find_files', { path: directory, names: ['*.ts'] });
     expect(found).toMatchObject({ quoted: [`${directory}/a.ts\n${directory}/b.ts`] });
     const lines = await mcp.call('search_files', { path: directory, names: ['*.md'], pattern: 'r.se' });
@@ -214,6 +233,16 @@ describe('files', () => {
     expect(cut.words).toContain('There are more: narrow the search, or raise max_results.');
     const long = await mcp.call('search_files', { path: directory, pattern: 'rose', max_bytes: 100 });
     expect(long.words).toContain('raise max_bytes');
+  });
+
+  test('a directory has one entry, and a file one byte', async () => {
+    const mcp = await startMcp(daemon.url);
+    const directory = scratch();
+    const written = await mcp.call('write_file', { path: join(directory, 'rose'), content: '1' });
+    expect(written.words).toBe('The file has 1 byte now.');
+    expect((await mcp.call('list_directory', { path: directory })).words).toMatch(
+      /^The directory has 1 entry\.\n/,
+    );
   });
 
   test('ports are listed', async () => {

@@ -1,8 +1,14 @@
 import { randomBytes } from 'node:crypto';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { connectTo, transcribe } from '../support/clients/clients.ts';
 import { startDaemon, type TestDaemon } from '../support/programs/daemon.ts';
 import { envctl, envctlUntil, startEnvctl } from '../support/programs/envctl.ts';
+import { API_KEY, startGateway } from '../support/programs/gateway.ts';
 import { owned } from '../support/programs/owned.ts';
+import { startFront } from '../support/servers/front.ts';
 import { startRelay } from '../support/servers/relay.ts';
 import { until } from '../support/until.ts';
 
@@ -126,6 +132,40 @@ describe('run', () => {
     expect(await running.result).toMatchObject({ code: 137, stdout: 'ready\ncaught\n' });
   });
 
+  test('^C before the daemon has told the start reaches the process that it has started', async () => {
+    const told = Promise.withResolvers<void>();
+    const beforeAnswer = async (path: string) => {
+      if (path.endsWith('/Start')) await told.promise;
+    };
+    const { url } = await owned(startFront(daemon.url, { beforeAnswer }));
+    const running = startEnvctl(url, ['run', '--tag', 'early', 'sleep', '1000']);
+    const isThere = async () => (await processes()).some(({ tag }: { tag: string }) => tag === 'early');
+    await until('it runs', isThere);
+    running.child.kill('SIGINT');
+    const hasEnded = () => running.child.exitCode !== null;
+    await until('envctl has taken it', () => running.stderr().includes('^C again leaves') || hasEnded());
+    told.resolve();
+    expect(await running.result).toMatchObject({ code: 130 });
+    expect(await isThere()).toBe(false);
+  });
+
+  test('the second ^C before the start leaves', async () => {
+    const silent = createServer(() => {});
+    await new Promise<void>((resolve) => silent.listen(0, '127.0.0.1', resolve));
+    onTestFinished(() => {
+      silent.closeAllConnections();
+      silent.close();
+    });
+    const asked = once(silent, 'request');
+    const url = `http://127.0.0.1:${(silent.address() as AddressInfo).port}`;
+    const running = startEnvctl(url, ['run', 'sleep', '1000']);
+    await asked;
+    running.child.kill('SIGINT');
+    await until('envctl has taken it', () => running.stderr().includes('^C again leaves'));
+    running.child.kill('SIGINT');
+    expect(await running.result).toMatchObject({ code: 130 });
+  });
+
   test('--json has one line per event', async () => {
     const { stdout } = await run('run', '--json', 'sh', '-c', 'echo a; exit 3');
     const events = stdout
@@ -218,6 +258,43 @@ describe('a lost connection', () => {
     expect(stdout).toBe(Array.from({ length: 60 }, (_, index) => `line ${index + 1}\n`).join(''));
     expect(code).toBe(4);
     expect(stderr.match(/connected again, nothing was lost/g)).toHaveLength(2);
+  });
+
+  test('--keep: logs and wait know a process that the daemon has long forgotten', async () => {
+    const keeping = await owned(startDaemon({ args: ['--output-directory=/tmp'] }));
+    const gateway = await owned(startGateway());
+    await gateway.register('box', keeping.port);
+    const env = { ENVCTL_GATEWAY: gateway.url, ENVCTL_API_KEY: API_KEY, ENVCTL_SANDBOX: 'box' };
+    const script = 'echo one; echo two; echo err >&2; exit 7';
+    const start = ['run', '--detach', '--keep', '10m', '--tag', 'kept', 'sh', '-c', script];
+    expect(await envctl('', start, { env })).toMatchObject({ code: 0, stderr: '' });
+    const connect = { process: { selector: { case: 'tag', value: 'kept' } } } as const;
+    // The daemon forgets a process 30 s after its end.
+    await until('the process is forgotten', () =>
+      transcribe(connectTo(keeping.url).process.connect(connect)).then(
+        () => false,
+        () => true,
+      ),
+    );
+    const logs = (...options: string[]) => envctl(keeping.url, ['logs', ...options, 'kept']);
+    for (const options of [[], ['--follow']])
+      expect(await logs(...options)).toMatchObject({ code: 0, stdout: 'one\ntwo\n', stderr: 'err\n' });
+    expect(await logs('--tail', '2')).toMatchObject({ code: 0, stdout: 'two\n', stderr: 'err\n' });
+    for (const options of [[], ['--follow']])
+      expect(await envctl('', ['logs', ...options, 'kept'], { env })).toMatchObject({
+        ...{ code: 0, stdout: 'one\ntwo\n', stderr: 'err\n' },
+      });
+    expect(await envctl('', ['wait', 'kept'], { env })).toMatchObject({ code: 7, stdout: '', stderr: '' });
+    expect(await envctl(keeping.url, ['wait', 'kept'])).toMatchObject({ code: 7, stdout: '', stderr: '' });
+    expect((await envctl(keeping.url, ['logs', 'other'])).code).toBe(123);
+  });
+
+  test('--keep is refused where nothing is kept', async () => {
+    const { code, stderr } = await run('run', '--keep', '1h', 'true');
+    expect([code, stderr]).toEqual([
+      125,
+      expect.stringContaining('keeps no output: the daemon has no directory'),
+    ]);
   });
 
   test('logs --follow too, and says what is not kept any more', async () => {

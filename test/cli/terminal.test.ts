@@ -1,11 +1,17 @@
 import { createHash } from 'node:crypto';
-import { createServer, request as httpRequest } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
+import { writeFileSync } from 'node:fs';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { spawn as openTerminal } from 'node-pty';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { TestSocket } from '../support/clients/websocket.ts';
 import { needs } from '../support/machine/needs.ts';
+import { scratch } from '../support/machine/scratch.ts';
 import { startDaemon, type TestDaemon } from '../support/programs/daemon.ts';
 import { EnvctlTerminal, envctl, envctlUntil } from '../support/programs/envctl.ts';
 import { owned } from '../support/programs/owned.ts';
+import { envctlCommand } from '../support/programs/programs.ts';
+import { startFront } from '../support/servers/front.ts';
 import { startRelay } from '../support/servers/relay.ts';
 import { until } from '../support/until.ts';
 
@@ -115,6 +121,23 @@ test('the escape key detaches, shows help, sends itself and kills; attach comes 
   expect(await again.exit).toBe(137);
 });
 
+test('attach shows the screen of a program, although the output that drew it is not kept any more', async () => {
+  await writeFile(join(daemon.scratch, 'text'), 'rose\ntulip\n');
+  const cmd = 'head -c 3000000 /dev/zero | tr "\\0" x; exec vi -u NONE -N text';
+  const query = new URLSearchParams({ cwd: daemon.scratch, cmd, tag: 'editor', cols: '100', rows: '30' });
+  const first = await TestSocket.open(daemon.url, `/terminal?${query}`);
+  await first.shows(/rose[\s\S]*tulip/);
+  first.send(Buffer.from('Alily\x1b'));
+  await first.shows(/lily/);
+  const terminal = new EnvctlTerminal(daemon.url, ['attach', 'editor']);
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: This is the alternate screen.
+  await terminal.shows(/\x1b\[\?(\d+;)*1049[;h][\s\S]*roselily[\s\S]*tulip/);
+  terminal.type('\x1dd');
+  expect(await terminal.exit).toBe(0);
+  first.send(Buffer.from(':q!\r'));
+  expect(await first.message('end')).toMatchObject({ exitCode: 0 });
+});
+
 test('the terminal is as before afterwards', async () => {
   const { spawn } = await import('node-pty');
   const { execPath } = process;
@@ -177,6 +200,26 @@ test.each<[string, (terminal: EnvctlTerminal) => void, number]>([
   for (const sequence of UNDONE) expect(left).toContain(sequence);
 });
 
+test('a signal right when the terminal gets raw leaves it as it was', async () => {
+  const programs = scratch();
+  // envctl calls it in the middle of its changes.
+  writeFileSync(join(programs, 'stty'), '#!/bin/sh\nkill -TERM $PPID\ncommand -p stty "$@"\n', {
+    mode: 0o755,
+  });
+  const [node, program] = envctlCommand();
+  const script = 'PATH=$0:$PATH "$@"; echo "code=$?"; command -p stty -a';
+  const terminal = openTerminal('sh', ['-c', script, programs, node, program, ...SHELL], {
+    env: { PATH: process.env.PATH, ENVCTL_URL: daemon.url, HOME: '/dev/null/none' },
+    cols: 200,
+  });
+  let screen = '';
+  terminal.onData((text) => {
+    screen += text;
+  });
+  await new Promise((resolve) => terminal.onExit(resolve));
+  expect(screen).toMatch(/code=143\r\n[\s\S]*\sopost\s[\s\S]*\sicanon\s/);
+});
+
 test('a terminal that nothing has changed is left alone', async () => {
   const terminal = await openShell();
   terminal.type("printf '\\033[?25l\\033[?1049h'; printf '\\033[?25h\\033[?1049l'; exit\r");
@@ -187,29 +230,19 @@ test('a terminal that nothing has changed is left alone', async () => {
 
 test('an outage is one line, however many attempts it takes', async () => {
   let refusals = 0;
-  const proxy = createServer((request, response) => {
-    if (request.url?.endsWith('/Connect') && refusals < 3) {
-      refusals++;
-      response
-        .writeHead(503, { 'content-type': 'application/json' })
-        .end('{"code":"unavailable","message":"not yet"}');
-      return;
-    }
-    const { method, url, headers } = request;
-    const sent = httpRequest(
-      { host: '127.0.0.1', port: daemon.port, method, path: url, headers },
-      (answer) => {
-        response.writeHead(answer.statusCode ?? 0, answer.headers);
-        answer.pipe(response);
+  const proxy = await owned(
+    startFront(daemon.url, {
+      answers({ url = '' }, response) {
+        if (!url.endsWith('/Connect') || refusals === 3) return false;
+        refusals++;
+        response
+          .writeHead(503, { 'content-type': 'application/json' })
+          .end('{"code":"unavailable","message":"not yet"}');
+        return true;
       },
-    );
-    sent.on('error', () => response.destroy());
-    request.pipe(sent);
-  });
-  await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve));
-  onTestFinished(() => void proxy.close());
-  const url = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
-  const running = await envctlUntil(url, ['run', 'sh', '-c', 'echo begun; sleep 1000'], /begun/);
+    }),
+  );
+  const running = await envctlUntil(proxy.url, ['run', 'sh', '-c', 'echo begun; sleep 1000'], /begun/);
   proxy.closeAllConnections();
   await until('it is connected again', () => running.stderr().includes('connected again'));
   expect(refusals).toBe(3);

@@ -30,6 +30,7 @@ test.each([
   [['sanboxes', 'list'], /unknown command 'sanboxes' \(Did you mean sandboxes\?\); see `envctl --help`/],
   [['ps', '--usag'], /unknown option '--usag' \(Did you mean --usage\?\); see `envctl ps --help`/],
   [['sandboxes', 'list', '--nosuch'], /see `envctl sandboxes list --help`/],
+  [['ps', 'aux'], /Expected 0 arguments but got 1: aux; see `envctl ps --help`/],
 ])('a wrong command line is one line with exit code 120: %j', async (args, line) => {
   const { code, stderr, stdout } = await envctl('', args);
   expect({ code, stdout }).toEqual({ code: 120, stdout: '' });
@@ -40,7 +41,10 @@ test.each([
 test.each([
   [[], 'Usage: envctl'],
   [['sandboxes'], 'Usage: envctl sandboxes'],
-])('without a command, the help is printed: %j', async (args, usage) => {
+  [['help'], 'Usage: envctl [options] [command]'],
+  [['help', 'run'], 'Usage: envctl run'],
+  [['sandboxes', 'help', 'list'], 'Usage: envctl sandboxes list'],
+])('without a command, or with help, the help is printed: %j', async (args, usage) => {
   const { code, stdout, stderr } = await envctl('', args);
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
   expect(stdout).toContain(usage);

@@ -19,7 +19,8 @@ const LAST = ['removeSandbox', 'upgrade'];
  * creations and lists, no templates and no domain.
  */
 const REFUSED = [
-  ...['freezeFilesystem', 'stopProcess', 'waitForPort', 'createSandbox', 'makePreviewLink'],
+  ...['freezeFilesystem', 'stopProcess', 'readResult', 'readOutput', 'waitForPort'],
+  ...['createSandbox', 'makePreviewLink'],
   ...['listTemplates', 'getTemplateAlias', 'getGatewayDifferences'],
 ];
 /** These do not end. Blocks of docs/extensions.md follow them. */

@@ -5,6 +5,8 @@ export default defineConfig({
   test: {
     root: '.',
     include: ['test/cluster/*.cluster.ts'],
+    // There is one cluster, and two processors are few for it.
+    fileParallelism: false,
     expect: { requireAssertions: true },
     testTimeout: 180_000,
     hookTimeout: 180_000,

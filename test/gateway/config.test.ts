@@ -48,6 +48,17 @@ test('a flag goes before its variable', () => {
   expect(config([...KEY, '--port=2'], env)).toMatchObject({ apiKey: 'k', port: 2 });
 });
 
+test('a pause without memory needs the hooks that make it', () => {
+  expect(config(KEY).pauseKeeps).toEqual(['memory']);
+  const hooks = ['--hook=true', '--resume-hook=true'];
+  expect(config([...KEY, ...hooks, '--pause-keeps=memory,disk']).pauseKeeps).toEqual(['memory', 'disk']);
+  for (const [index] of hooks.entries())
+    expect(() => config([...KEY, hooks[index] ?? '', '--pause-keeps=disk'])).toThrow(
+      "needs '--hook' and '--resume-hook'",
+    );
+  expect(() => config([...KEY, ...hooks, '--pause-keeps=all'])).toThrow('must be memory, disk');
+});
+
 test('a hook is a command or a URL', () => {
   for (const hook of [
     'pause-vm "$SANDBOX_ID"',

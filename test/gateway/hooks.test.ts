@@ -298,3 +298,31 @@ test('the published client pauses, resumes, measures and kills', async () => {
   expect(eventsIn(calls)).toEqual(events);
   expect(await Sandbox.create('base', options).catch(String)).toContain('501');
 });
+
+test('a URL that cannot pause a sandbox says why, and that sentence reaches the client', async () => {
+  const answers = [
+    [501, '{"code":501,"message":"there is no disk"}'],
+    [503, '{"code":503,"message":"later"}'],
+    [501, 'not here'],
+    [204, ''],
+  ] as const;
+  let asked = 0;
+  const server = createServer(async (request, response) => {
+    await text(request);
+    const [status, body] = answers[asked++] ?? [500, ''];
+    response.writeHead(status).end(body);
+  });
+  onTestFinished(() => void server.close());
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const { gateway } = await scene({}, [`--hook=http://127.0.0.1:${(server.address() as AddressInfo).port}`]);
+  const pause = async () => {
+    const { status, body } = await gateway.call('POST /sandboxes/box/pause');
+    await phase(gateway, 'box', status === 204 ? 'paused' : 'running');
+    return [status, body?.message];
+  };
+  const goesOn = "sandbox 'box' cannot be paused and goes on";
+  expect(await pause()).toEqual([501, `${goesOn}: there is no disk`]);
+  expect(await pause()).toEqual([502, expect.stringContaining('the log of the gateway says why')]);
+  expect(await pause()).toEqual([501, `${goesOn}: not here`]);
+  expect((await pause())[0]).toBe(204);
+});

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { scratch } from '../support/machine/scratch.ts';
 import { type Agent, startAgent } from '../support/programs/agent.ts';
-import { startGateway, type TestGateway } from '../support/programs/gateway.ts';
+import { startGateway, type TestGateway, toSandbox } from '../support/programs/gateway.ts';
 import { hookCalls, phase, record } from '../support/servers/hook.ts';
 import { until } from '../support/until.ts';
 
@@ -143,6 +143,64 @@ test('what is forgotten, and what expires without a hook that removes it, is rem
   for (const id of ['kept', 'brief']) await phase(gateway, id, 'gone');
   const killed = hookCalls(calls).map(({ sandboxID, event }) => `${sandboxID} ${event}`);
   expect(killed.toSorted()).toEqual(['brief kill', 'kept kill']);
+});
+
+/** A gateway whose list hook prints the lines that this returns the file of. */
+async function listing(...args: readonly string[]): Promise<Scene & { readonly list: string }> {
+  const list = join(scratch(), 'list');
+  writeFileSync(list, '');
+  return { ...(await scene(`--list-hook=cat ${list}`, ...args)), list };
+}
+
+test('the record of a machine that has ended goes, and its clients and readers of events are told why', async () => {
+  const { gateway, agent, calls, list } = await listing('--reconcile=remove');
+  for (const id of ['here', 'ended', 'both']) await gateway.register(id, agent.port, { timeout: 600 });
+  const reason = `container 'sandbox': OOMKilled \u001b[31m\u202e ${'x'.repeat(300)}`;
+  const known = `container 'sandbox': OOMKilled ?[31m? ${'x'.repeat(300)}`.slice(0, 200);
+  writeFileSync(list, `here\nended ended: ${reason}\nboth\nboth ended: an earlier one\nstranger ended: x\n`);
+  await phase(gateway, 'ended', 'removing');
+  const answer = await gateway.call('GET /health', undefined, toSandbox('ended'));
+  expect(answer).toMatchObject({
+    status: 502,
+    body: { message: `sandbox 'ended' was not found: it has ended: ${known}` },
+  });
+  const extended = await gateway.call('POST /sandboxes/ended/timeout', { timeout: 60 });
+  expect(extended).toMatchObject({ status: 404, body: { message: `sandbox 'ended' has ended: ${known}` } });
+  const events = async () =>
+    (await gateway.call('GET /events?follow=false')).text
+      .split('\n')
+      .filter((line) => line.includes('"reason":"ended"'))
+      .map((line) => JSON.parse(line) as object);
+  const told = { reason: 'ended', detail: known, sandboxID: 'ended' };
+  expect(await events()).toMatchObject([{ event: 'failed', ...told }]);
+  expect(hookCalls(calls)).toEqual([]);
+  // Who removes it does not wait until all clients were told.
+  expect((await gateway.call('DELETE /sandboxes/ended')).status).toBe(204);
+  expect(hookCalls(calls)).toMatchObject([{ sandboxID: 'ended', event: 'kill', outcome: 'remove' }]);
+  expect(await events()).toMatchObject([
+    { event: 'failed', ...told },
+    { event: 'removed', ...told },
+  ]);
+  for (const id of ['here', 'both']) await phase(gateway, id, 'running');
+  await until(
+    'nothing differs',
+    async () => (await gateway.call('GET /gateway/differences')).body.differences.length === 0,
+  );
+});
+
+test('without --reconcile=remove, a machine that has ended is only told, with its reason', async () => {
+  const { gateway, agent, list } = await listing();
+  await gateway.register('box', agent.port, { timeout: 600 });
+  writeFileSync(list, 'box ended: Evicted: a drain\n');
+  await until('it is told', () => toldIn(gateway).length === 1);
+  expect(gateway.log.find(({ msg }) => msg === 'the machines and the registry differ')).toMatchObject({
+    sandboxID: 'box',
+    reason: 'Evicted: a drain',
+  });
+  expect((await gateway.call('GET /gateway/differences')).body.differences).toMatchObject([
+    { sandboxID: 'box', difference: 'missing', reason: 'Evicted: a drain' },
+  ]);
+  await phase(gateway, 'box', 'running');
 });
 
 test('a removal needs the hooks for it', async () => {

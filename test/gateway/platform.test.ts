@@ -31,6 +31,7 @@ test('a sandbox is registered, looked up, listed and removed', async () => {
       envdAccessToken: 'secret',
       envdVersion: INTERFACE_VERSION,
       onExpiry: 'pause',
+      pauseKeeps: ['memory'],
     },
     ...{ templateID: '', clientID: '', cpuCount: 0, memoryMB: 0, diskSizeMB: 0, domain: null },
     lifecycle: { onTimeout: 'pause', autoResume: false },

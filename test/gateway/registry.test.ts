@@ -2,9 +2,11 @@ import { join } from 'node:path';
 import { createClient } from '@redis/client';
 import pino from 'pino';
 import { afterAll, describe, expect, onTestFinished, test, vi } from 'vitest';
+import { beginResume, endResume, failResume } from '../../src/gateway/leases/resumption.ts';
 import {
   CLOSED_MS,
   dueAt,
+  expiryId,
   isReachable,
   outcomeOf,
   type Registration,
@@ -12,13 +14,12 @@ import {
 } from '../../src/gateway/leases/sandbox.ts';
 import {
   acquire,
-  beginResume,
   commitExpiry,
   complete,
-  endResume,
+  endSandbox,
   extend,
   fail,
-  failResume,
+  failRemoval,
   LEASE_MS,
   postpone,
   register,
@@ -332,6 +333,21 @@ describe('the phases', () => {
     expect(acquire(expiring, 'you', now + 10_000 + LEASE_MS - 1)).toBe(expiring);
     const taken = acquire(expiring, 'you', now + 10_000 + LEASE_MS);
     expect(taken).toMatchObject({ phase: 'expiring', expiries: 1, claim: { owner: 'you' } });
+  });
+
+  test('a machine that has ended by itself is removed when clients were told, unless there may be another one', () => {
+    const ended = endSandbox(running, expiryId(running), 'why', now);
+    expect(ended).toMatchObject({ phase: 'removing', endCause: 'ended', endDetail: 'why' });
+    expect(dueAt(ended)).toBe(now + 60_000);
+    expect(endSandbox(ended, expiryId(ended), 'again', now)).toBe(ended);
+    for (const other of [committed, expiring])
+      expect(endSandbox(other, expiryId(running), 'why', now)).toBe(other);
+    const asked = removeSandbox(ended, now + 1);
+    expect([dueAt(asked), asked.endCause]).toEqual([now + 1, 'ended']);
+    expect(removeSandbox(asked, now + 2)).toBe(asked);
+    // The attempts of a kill hook that fails stay apart.
+    const failed = failRemoval(ended, now);
+    expect(removeSandbox(failed, now)).toBe(failed);
   });
 
   test('a failed expiry is tried again after a longer delay each time', () => {

@@ -1,5 +1,6 @@
 import { hookRequest } from '../../src/gateway/hooks/hook.ts';
 import { failFreeze } from '../../src/gateway/leases/failed-freeze.ts';
+import * as resumption from '../../src/gateway/leases/resumption.ts';
 import {
   dueAt,
   expiryId,
@@ -87,8 +88,8 @@ const STEPS: Partial<Record<Phase, Ends>> = {
   },
   thawing: { succeeded: real.resume, failed: (sandbox) => real.postpone(sandbox, NOW) },
   resuming: {
-    succeeded: (sandbox) => real.endResume(sandbox, LIFE_MS / 1000, NOW),
-    failed: (sandbox) => real.failResume(sandbox, PAUSED.keptMs, NOW),
+    succeeded: (sandbox) => resumption.endResume(sandbox, LIFE_MS / 1000, NOW),
+    failed: (sandbox) => resumption.failResume(sandbox, PAUSED.keptMs, NOW),
   },
   removing: { succeeded: () => null, failed: (sandbox) => real.failRemoval(sandbox, NOW) },
 };
@@ -269,7 +270,7 @@ function* ofIdle(state: State, index: number): Generator<Next> {
   if (acquired) yield [`${NAMES[index]} claims`, begin(state, acquired)];
   const wishing = spend(state, 'wishes');
   if (record.phase !== 'paused' || !wishing) return;
-  const resuming = real.beginResume(record, owner, NOW);
+  const resuming = resumption.beginResume(record, owner, NOW);
   if (resuming !== record) yield [`${NAMES[index]} is asked to resume`, begin(wishing, resuming), 'optional'];
 }
 

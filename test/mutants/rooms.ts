@@ -121,6 +121,7 @@ const ROOMS: readonly Room[] = [
   room('src/gateway/', '', 'gateway/{platform,lists,config,closed,routing}*'),
   room('src/kubernetes/', '', 'kubernetes/*'),
   room('src/cli/console/', '', 'cli/console/*', 'attack/console/*'),
+  room('src/conformance/', '', 'conformance.test.ts'),
   room('src/cli/', '', 'cli/*'),
   room('src/base/', '1 6 7', 'daemon/life/{daemon,log,server}.test.ts', 'gateway/{config,platform}*'),
 ];

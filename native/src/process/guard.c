@@ -13,7 +13,7 @@
 #include "support/napi.h"
 
 // The processes of a cgroup are killed when the event loop has waited for them for LIMIT_MS in sum; of each second that
-// passes, FORGIVEN_MS are forgiven. Waits below TICK_MS are not seen.
+// passes before that, FORGIVEN_MS are forgiven. Waits below TICK_MS are not seen.
 enum { TICK_MS = 20, LIMIT_MS = 2000, FORGIVEN_MS = 33, WAITS = 1024 };
 
 // There is one guard, for the first event loop that uses it: the daemon has no other.
@@ -41,7 +41,8 @@ static int64_t add_wait(const char* cgroup) {
   uint64_t hash = 14695981039346656037u;
   for (const char* c = cgroup; *c; c++) hash = (hash ^ (unsigned char)*c) * 1099511628211u;
   const int64_t now = (int64_t)(uv_hrtime() / 1000000000), at = (int64_t)(hash % WAITS);
-  sums[at] -= hashes[at] == hash ? (now - times[at]) * FORGIVEN_MS : sums[at];
+  if (hashes[at] != hash) sums[at] = 0;
+  else if (sums[at] <= LIMIT_MS) sums[at] -= (now - times[at]) * FORGIVEN_MS;
   hashes[at] = hash, times[at] = now;
   return sums[at] = TICK_MS + (sums[at] > 0 ? sums[at] : 0);
 }

@@ -12,6 +12,8 @@
 // The first one asks for an upgrade, the others for a stop.
 static const int SIGNALS[] = {SIGUSR2, SIGTERM, SIGINT, SIGHUP, SIGQUIT};
 enum { COUNT = sizeof SIGNALS / sizeof *SIGNALS };
+// The handlers that put_off has replaced.
+static struct sigaction earlier[COUNT];
 
 // Lets a signal wait until a thread unblocks it, because the thread that it interrupts may be any.
 static void put_off(int number, __attribute__((unused)) siginfo_t* info, void* context) {
@@ -37,7 +39,13 @@ static void put_off_signals(void) {
   sigset_t blocked;
   pthread_sigmask(SIG_BLOCK, NULL, &blocked);
   for (size_t i = 0; i < COUNT; i++)
-    if (i == 0 || sigismember(&blocked, SIGNALS[i])) sigaction(SIGNALS[i], &action, NULL);
+    if (i == 0 || sigismember(&blocked, SIGNALS[i])) sigaction(SIGNALS[i], &action, &earlier[i]);
+}
+
+static void restore_handlers(void) {
+  struct sigaction now;
+  for (size_t i = 0; i < COUNT; i++)
+    if (sigaction(SIGNALS[i], NULL, &now) == 0 && now.sa_sigaction == put_off) sigaction(SIGNALS[i], &earlier[i], NULL);
 }
 
 // This comes before other constructors, one of which removes LD_PRELOAD.
@@ -52,6 +60,7 @@ EXPORTED(holdSignals) {
   if (!arg_parse(env, info, "b", &hold)) return NULL;
   sigemptyset(&all);
   for (size_t i = 0; i < COUNT; i++) sigaddset(&all, SIGNALS[i]);
+  if (!hold) restore_handlers();
   pthread_sigmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &all, NULL);
   if (hold) put_off_signals();
   return NULL;

@@ -32,10 +32,12 @@ static _Noreturn void fail(int reports, const char* step) {
   _exit(127);
 }
 
-// A higher one of the daemon stays where it has no CAP_SYS_RESOURCE. Source: proc_pid_oom_score_adj(5).
-static bool write_oom_score(int score) {
-  int file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-  return file >= 0 && (dprintf(file, "%d", score) > 0 || errno == EACCES);
+// A higher one of the daemon, which a container may have given it, stays: its commands must be killed before it.
+static bool raise_oom_score(int score) {
+  int file = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
+  char own[16] = "";
+  if (file < 0 || read(file, own, sizeof own - 1) <= 0) return false;
+  return strtol(own, NULL, 10) >= score || dprintf(file, "%d", score) > 0;
 }
 
 // Returns whether a setting that could not be changed may stay: a process of the daemon's own user has the daemon's settings.
@@ -90,7 +92,7 @@ static void set_up(const plan_head* plan, const gid_t* groups, const int* descri
   if ((int)plan->given.terminal >= 0 && tcgetattr(0, &line) == 0)
     line.c_iflag |= IUTF8, (void)tcsetattr(0, TCSANOW, &line);
   // Operations that need root come first.
-  if (!write_oom_score((int)plan->given.oom_score_adj) && !may_stay(plan)) fail(reports, "oom_score_adj");
+  if (!raise_oom_score((int)plan->given.oom_score_adj) && !may_stay(plan)) fail(reports, "oom_score_adj");
   // EACCES: a higher value of the daemon stays where it has no CAP_SYS_NICE. Source: setpriority(2).
   if (setpriority(PRIO_PROCESS, 0, (int)plan->given.nice) < 0 && errno != EACCES) fail(reports, "setpriority");
   if (syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, io_priority) < 0) fail(reports, "ioprio_set");

@@ -40,8 +40,8 @@ export function parseCommandLine(tree: Tree, argv: readonly string[]): Parsed {
     program.parse([...argv], { from: 'user' });
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error;
-    // Without a command, commander writes the whole help as a complaint.
-    if (error.code === 'commander.help') return { print: complaints.join('') };
+    // Without a command, commander writes the whole help as a complaint, and for the command `help` as output.
+    if (error.code === 'commander.help') return { print: [...complaints, ...printed].join('') };
     if (error.exitCode !== 0) throw complaint(complaints, error, complaining);
   }
   return found[0] ?? { print: printed.join('') };
@@ -50,7 +50,7 @@ export function parseCommandLine(tree: Tree, argv: readonly string[]): Parsed {
 function complaint(lines: readonly string[], error: CommanderError, command: string): Error {
   // The second line asks what was meant.
   const [line = error.message, question = ''] = lines.join('').split('\n');
-  const told = `${line} ${question}`.trimEnd().replace(/^error: /, '');
+  const told = `${line.replace(/^error: |\.$/g, '')} ${question}`.trimEnd();
   return usageError(`${printableLines(told)}; see \`${command} --help\``);
 }
 

@@ -1,11 +1,11 @@
-import { type Client, Code, ConnectError, createClient, type Interceptor } from '@connectrpc/connect';
-import { createConnectTransport } from '@connectrpc/connect-node';
+import { type Client, Code, ConnectError, createClient } from '@connectrpc/connect';
 import { Filesystem } from '../../gen/filesystem/filesystem_pb.js';
 import { Process } from '../../gen/process/process_pb.js';
 import { Failure } from '../output/failure.ts';
 import { type Endpoint, headersOf, neverWakingHeader } from './endpoint.ts';
 import { failureOf } from './failures.ts';
 import { HttpClient, type HttpRequest } from './http.ts';
+import { RpcTransport } from './rpc-transport.ts';
 
 /** A message may have this many bytes, which is enough for a listing of some hundred thousand entries. */
 const MAX_MESSAGE = 256 * 1024 * 1024;
@@ -17,7 +17,7 @@ export const KEEPALIVE_S = 20;
 /** What a command does when its sandbox is paused: it waits for a resume, ends, or resumes the sandbox by its calls. */
 export type WhenPaused = 'wait' | 'end' | 'wake';
 
-/** The calls of a daemon. Those of `processes` and `files` throw `ConnectError`, which `failure()` explains. */
+/** The calls of a daemon. Those of `processes` and `files` throw errors that `failure()` explains. */
 export class Connection {
   readonly target: Endpoint;
   readonly whenPaused: WhenPaused;
@@ -29,15 +29,7 @@ export class Connection {
     this.target = target;
     this.whenPaused = whenPaused;
     this.http = new HttpClient(target.url, target.name, headersOf(target));
-    const transport = createConnectTransport({
-      baseUrl: target.url,
-      httpVersion: '1.1',
-      nodeOptions: { agent: this.http.agent },
-      useBinaryFormat: true,
-      acceptCompression: [],
-      readMaxBytes: MAX_MESSAGE,
-      interceptors: [withHeaders(() => ({ ...this.http.headers, ...userHeader(target.user) }))],
-    });
+    const transport = new RpcTransport(this.http, userHeader(target.user), MAX_MESSAGE);
     this.processes = createClient(Process, transport);
     this.files = createClient(Filesystem, transport);
   }
@@ -88,11 +80,4 @@ export class Connection {
 /** Returns the header that names the user, as published clients send it: Basic authentication without a password. */
 function userHeader(user: string | null): Record<string, string> {
   return user === null ? {} : { authorization: `Basic ${Buffer.from(`${user}:`).toString('base64')}` };
-}
-
-function withHeaders(headers: () => Readonly<Record<string, string>>): Interceptor {
-  return (next) => (request) => {
-    for (const [name, value] of Object.entries(headers())) request.header.set(name, value);
-    return next(request);
-  };
 }

@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import http, { type IncomingMessage } from 'node:http';
-import https from 'node:https';
+import process from 'node:process';
 import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { Failure } from '../output/failure.ts';
@@ -10,6 +10,8 @@ import { failureOf, failureOfStatus } from './failures.ts';
 const MAX_JSON = 16 * 1024 * 1024;
 /** The body of an error may have this many bytes. */
 const MAX_ERROR = 64 * 1024;
+/** Pieces of an answer are joined up to this size. */
+const JOINED_BYTES = 1024;
 /** A server may be silent for this time before and within an answer, in milliseconds. */
 const SILENCE_MS = 60_000;
 
@@ -24,7 +26,7 @@ export interface HttpRequest {
   /** With these statuses, in addition to 2xx, a response is an answer and not a failure. */
   readonly allow?: readonly number[];
   readonly signal?: AbortSignal | undefined;
-  /** The server may be silent for this time, in milliseconds; default: 60 s. */
+  /** The server may be silent for this time, in milliseconds; default: 60 s; 0: for any time. */
   readonly silenceMs?: number;
 }
 
@@ -34,15 +36,16 @@ export class HttpClient {
   readonly #name: string;
   #headers: Readonly<Record<string, string>>;
   readonly agent: http.Agent;
+  /** TLS is loaded for servers that need it. */
+  readonly #protocol: Pick<typeof http, 'request' | 'Agent'>;
 
   /** @param name messages call the server by this name */
   constructor(url: string, name: string, headers: Readonly<Record<string, string>>) {
     this.#url = url;
     this.#name = name;
     this.#headers = headers;
-    this.agent = url.startsWith('https:')
-      ? new https.Agent({ keepAlive: true })
-      : new http.Agent({ keepAlive: true });
+    this.#protocol = url.startsWith('https:') ? process.getBuiltinModule('node:https') : http;
+    this.agent = new this.#protocol.Agent({ keepAlive: true });
   }
 
   /** Adds headers to the requests from now on. */
@@ -60,13 +63,18 @@ export class HttpClient {
    * error status.
    */
   async send(request: HttpRequest): Promise<IncomingMessage> {
-    const response = await this.#exchange(request).catch((error: unknown) => {
-      throw failureOf(error, this.#name);
-    });
+    const response = await this.exchange(request);
     const status = response.statusCode ?? 0;
     if ((status >= 200 && status < 300) || request.allow?.includes(status)) return response;
     const text = await readText(response, MAX_ERROR).catch(() => '');
     throw failureOfStatus(status, text, this.#name);
+  }
+
+  /** Resolves with the response when its head has arrived, whatever its status is. Throws `Failure` if there is none. */
+  exchange(request: HttpRequest): Promise<IncomingMessage> {
+    return this.#exchange(request).catch((error: unknown) => {
+      throw failureOf(error, this.#name);
+    });
   }
 
   /** Returns the JSON of an answer, or null if it has no body. Throws `Failure`. */
@@ -108,7 +116,7 @@ export class HttpClient {
     for (const [name, value] of Object.entries(query))
       if (value !== undefined) url.searchParams.set(name, value);
     const content = isStream(body) || Buffer.isBuffer(body) || body === undefined ? body : asJson(body);
-    const sent = (url.protocol === 'https:' ? https : http).request(url, {
+    const sent = this.#protocol.request(url, {
       method,
       agent: this.agent,
       signal,
@@ -123,7 +131,11 @@ export class HttpClient {
     sent.once('timeout', () => sent.destroy(new Failure('timeout', `${this.#name} does not answer`)));
     // An error after the head of the answer is an error of its body.
     sent.once('response', (response) => sent.on('error', (error) => response.destroy(error)));
-    const answered = once(sent, 'response') as Promise<[IncomingMessage]>;
+    // After a switch of protocols, which nothing asks for, there is neither a response nor an error.
+    const closed = once(sent, 'close').then(() => {
+      throw new Failure('unreachable', `cannot reach ${this.#name}: the connection was closed`);
+    });
+    const answered = Promise.race([once(sent, 'response') as Promise<[IncomingMessage]>, closed]);
     if (!isStream(content)) sent.end(content);
     // A server may answer before it has read the whole request, as it does for a refusal.
     else
@@ -147,12 +159,24 @@ function asJson(body: object): Buffer {
 }
 
 async function readText(response: IncomingMessage, most: number): Promise<string> {
+  return (await readBytes(response, most)).toString();
+}
+
+/** Reads the body of a response. Throws a `Failure` if it has more than `most` bytes, and what reading throws. */
+export async function readBytes(response: IncomingMessage, most: number): Promise<Buffer> {
   const pieces: Buffer[] = [];
   let length = 0;
   for await (const piece of response) {
     length += piece.length;
     if (length > most) throw new Failure('failed', `the answer has more than ${most} bytes`);
-    pieces.push(piece);
+    addPiece(pieces, piece);
   }
-  return Buffer.concat(pieces).toString();
+  return Buffer.concat(pieces);
+}
+
+/** Adds a piece. Short ones are joined, because each takes some hundred bytes, and a server may send each byte alone. */
+export function addPiece(pieces: Buffer[], piece: Buffer): void {
+  const last = pieces.at(-1);
+  if (last && last.length + piece.length <= JOINED_BYTES) pieces.splice(-1, 1, Buffer.concat([last, piece]));
+  else pieces.push(piece);
 }

@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
+import { createWebSocketStream, WebSocket } from 'ws';
 import { Failure } from '../output/failure.ts';
 import type { Connection } from './connection.ts';
 import { headersOf } from './endpoint.ts';
@@ -22,9 +23,8 @@ export interface Tunnel {
   readonly closed: Promise<Failure | null>;
 }
 
-/** Opens a tunnel to a port of localhost. The library is loaded for the first one. Throws `Failure`. */
+/** Opens a tunnel to a port of localhost. Throws `Failure`. */
 export async function openTunnel({ target }: Connection, port: number): Promise<Tunnel> {
-  const { createWebSocketStream, WebSocket } = await import('ws');
   const url = `${target.url.replace(/^http/, 'ws')}/ports/${port}/tunnel`;
   const socket = new WebSocket(url, ['envd.tunnel'], {
     headers: headersOf(target),

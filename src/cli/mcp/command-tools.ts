@@ -1,5 +1,5 @@
 import { EventEmitter, once } from 'node:events';
-import { number, type output as Output, object, record, string, type ZodObject } from 'zod';
+import { number, type output as Output, record, strictObject, string, type ZodObject } from 'zod';
 import { Failure } from '../output/failure.ts';
 import { answer } from './answer.ts';
 import { endingText, outputAnswer, runAnswer } from './command-answers.ts';
@@ -59,7 +59,7 @@ export class CommandTools {
       title: 'Run a command',
       description:
         'Runs a command to its end, and answers with its exit code and its output. Its standard input is empty. It is killed after timeout_seconds: start_command is for servers and long work.',
-      input: object({
+      input: strictObject({
         ...LINE,
         timeout_seconds: integerInput(
           1,
@@ -92,7 +92,7 @@ export class CommandTools {
       title: 'Start a command',
       description:
         'Starts a command that goes on, such as a server, and answers with its process. read_output has its output, and stop_command ends it. It is stopped when this server ends.',
-      input: object(LINE),
+      input: strictObject(LINE),
       does: 'runs',
       run: async (call) => {
         this.#forgetEnded();
@@ -114,7 +114,7 @@ export class CommandTools {
       name: 'read_output',
       title: 'Read the output of a started command',
       description: `Answers with the output of a command of start_command, and says whether it still runs. Standard output and standard error are in the order in which they came. The newest ${KEPT_BYTES} bytes of each command are kept.`,
-      input: object({
+      input: strictObject({
         process: PROCESS,
         offset: number()
           .int()
@@ -149,7 +149,7 @@ export class CommandTools {
       title: 'Stop a started command',
       description:
         'Ends a command of start_command with everything that it has started: by SIGTERM, and after five seconds by SIGKILL.',
-      input: object({ process: PROCESS }),
+      input: strictObject({ process: PROCESS }),
       does: 'runs',
       run: async ({ input }) => {
         const { running } = this.#find(input.process);

@@ -1,5 +1,6 @@
-import { object, string } from 'zod';
+import { strictObject, string } from 'zod';
 import type { Connection } from '../connection/connection.ts';
+import { addPiece } from '../connection/http.ts';
 import { Failure } from '../output/failure.ts';
 import { counted } from '../output/formats.ts';
 import { printable } from '../output/printable.ts';
@@ -21,7 +22,7 @@ export const readFileTool: Tool = defineTool({
   title: 'Read a file',
   description:
     'Answers with lines of a text file. What does not fit is left out, and the answer says where to go on.',
-  input: object({
+  input: strictObject({
     path: PATH,
     from_line: integerInput(1, MOST_LINES, 1, 'the first line, from 1 on'),
     lines: integerInput(1, MOST_LINES, 2000, 'how many lines'),
@@ -44,13 +45,13 @@ export const writeFileTool: Tool = defineTool({
   title: 'Write a file',
   description:
     'Writes a text file: makes it with the directories that lead to it, or replaces its content. edit_file changes a part of a file.',
-  input: object({ path: PATH, content: string().describe('the whole content') }),
+  input: strictObject({ path: PATH, content: string().describe('the whole content') }),
   does: 'writes',
   async run({ connection, paths, input }) {
     const path = await paths.resolve(connection, input.path);
     const content = Buffer.from(input.content);
     await uploadFile(connection, path, content, { size: content.length, mode: null });
-    return answer(`${counted(content.length, 'byte')} are written.`);
+    return answer(`The file has ${counted(content.length, 'byte')} now.`);
   },
 });
 
@@ -59,7 +60,7 @@ export const editFileTool: Tool = defineTool({
   title: 'Replace text in a file',
   description:
     'Replaces a text in a file by another one. The old text is taken as it is, with its blanks and line ends. Nothing is changed unless it occurs exactly as often as expected.',
-  input: object({
+  input: strictObject({
     path: PATH,
     old_text: string().min(1).describe('the text to replace, with so much around it that it is unique'),
     new_text: string(),
@@ -92,7 +93,7 @@ export const listDirectoryTool: Tool = defineTool({
   title: 'List a directory',
   description:
     'Answers with the entries of a directory, one a line: kind, permissions, size in bytes, and name. find_files lists what is below.',
-  input: object({
+  input: strictObject({
     path: PATH,
     from: integerInput(1, MOST_LINES, 1, 'the first entry in the order of the names, from 1 on'),
     max_bytes: bytesInput(),
@@ -110,10 +111,10 @@ export const listDirectoryTool: Tool = defineTool({
     const next = input.from + shown;
     const rest =
       next <= entries.length
-        ? ` ${entries.length - next + 1} more are left out: from ${next} goes on from here.`
+        ? ` The answer leaves out ${entries.length - next + 1} of them: from ${next} goes on from here.`
         : '';
     return answer(
-      `There are ${entries.length} entries.${rest}`,
+      `The directory has ${counted(entries.length, 'entry', 'entries')}.${rest}`,
       text === '' ? [] : [{ name: 'entries', text }],
     );
   },
@@ -135,7 +136,7 @@ async function wholeFile(content: AsyncIterable<Buffer>, path: string): Promise<
     length += piece.length;
     if (length > MAX_EDITED)
       throw new Failure('failed', `'${path}' has more than 16 MiB: edit it by a command`);
-    pieces.push(piece);
+    addPiece(pieces, piece);
   }
   return Buffer.concat(pieces);
 }

@@ -1,5 +1,6 @@
-import { object } from 'zod';
+import { strictObject } from 'zod';
 import { Failure } from '../output/failure.ts';
+import { counted } from '../output/formats.ts';
 import { printable } from '../output/printable.ts';
 import { answer, linesWithin } from './answer.ts';
 import { bytesInput } from './inputs.ts';
@@ -15,7 +16,7 @@ export const listPortsTool: Tool = defineTool({
   title: 'List ports',
   description:
     'Answers with the TCP ports of localhost at which something listens: port, address, user, process and command.',
-  input: object({ max_bytes: bytesInput() }),
+  input: strictObject({ max_bytes: bytesInput() }),
   does: 'reads',
   async run({ connection, input, signal }) {
     const limit = AbortSignal.any([signal, AbortSignal.timeout(LONGEST_MS)]);
@@ -42,7 +43,7 @@ export const listPortsTool: Tool = defineTool({
     const lines = text.split('\n').slice(0, -1).flatMap(portLine);
     const shown = linesWithin(lines, input.max_bytes);
     const left = lines.length - shown.shown;
-    const words = `${lines.length} ports.${left > 0 ? ` ${left} are left out: raise max_bytes.` : ''}`;
+    const words = `${counted(lines.length, 'port')}.${left > 0 ? ` The answer leaves out ${left} of them: raise max_bytes.` : ''}`;
     return answer(words, shown.text === '' ? [] : [{ name: 'ports', text: shown.text }]);
   },
 });

@@ -1,4 +1,4 @@
-import { array, boolean, type output as Output, object, string, type ZodObject } from 'zod';
+import { array, boolean, type output as Output, strictObject, string, type ZodObject } from 'zod';
 import type { FindResponse_FoundEvent } from '../../gen/filesystem/filesystem_pb.js';
 import { isNotOffered } from '../connection/failures.ts';
 import { Failure } from '../output/failure.ts';
@@ -25,7 +25,7 @@ export const findFilesTool: Tool = defineTool({
   name: 'find_files',
   title: 'Find files',
   description: 'Answers with the paths below a directory whose names match globs. Links are not followed.',
-  input: object(SEARCHED),
+  input: strictObject(SEARCHED),
   does: 'reads',
   run: (call) => search(call, {}, ({ path }) => [printable(path)]),
 });
@@ -35,7 +35,7 @@ export const searchFilesTool: Tool = defineTool({
   title: 'Search in files',
   description:
     'Answers with the lines of files that match a pattern, each as PATH:LINE:TEXT. Binary files and links are left out.',
-  input: object({
+  input: strictObject({
     ...SEARCHED,
     pattern: string().min(1).max(10_000).describe('a regular expression of JavaScript'),
     fixed: boolean().default(false).describe('the pattern is a text, not a regular expression'),
@@ -89,7 +89,9 @@ async function search(
       const words = [
         `${counted(results, 'result')}.`,
         ...(truncated ? ['There are more: narrow the search, or raise max_results.'] : []),
-        ...(unreadable > 0 ? [`${unreadable} files or directories could not be read.`] : []),
+        ...(unreadable > 0
+          ? [`${counted(unreadable, 'file or directory', 'files or directories')} could not be read.`]
+          : []),
       ].join(' ');
       return quoted(lines, words);
     }

@@ -1,4 +1,3 @@
-import { Code, ConnectError } from '@connectrpc/connect';
 import type { ProcessEvent, ProcessEvent_EndEvent, StreamOffsets } from '../../gen/process/process_pb.js';
 import { type Connection, KEEPALIVE_S } from '../connection/connection.ts';
 import { isLostConnection, isPaused, isUnknownSandbox } from '../connection/failures.ts';
@@ -30,6 +29,8 @@ export interface FollowOptions {
   open(options: StreamCall): Opened;
   /** The daemon sends keepalives at this interval, in seconds. */
   readonly keepaliveS?: number;
+  /** The process has a terminal, whose screen is shown. */
+  readonly screen?: boolean;
   /** A lost connection is tried again for this time, in milliseconds. */
   readonly retryMs?: number;
   readonly signal?: AbortSignal;
@@ -148,7 +149,8 @@ export class Follower {
 
   #attach(call: StreamCall): Opened {
     const process = selectPid(this.#pid ?? 0);
-    return this.#connection.processes.connect({ process, resumeFrom: { ...this.#offsets } }, call);
+    const { screen = false } = this.#options;
+    return this.#connection.processes.connect({ process, screen, resumeFrom: { ...this.#offsets } }, call);
   }
 
   /** Waits until the daemon answers again. Throws the failure when that takes too long, or when the daemon refuses. */
@@ -231,6 +233,6 @@ class Watchdog implements Disposable {
   }
 
   readonly #abort = (): void => {
-    this.#controller.abort(new ConnectError('left', Code.Canceled));
+    this.#controller.abort();
   };
 }

@@ -8,8 +8,8 @@ export class FullScreen implements Disposable {
 
   constructor(stream: PrintStream) {
     this.#stream = stream;
-    stream.write('\x1b[?1049h\x1b[?25l');
     this.#ending = beforeEnd(this.#leave);
+    stream.write('\x1b[?1049h\x1b[?25l');
   }
 
   /** The number of lines. */

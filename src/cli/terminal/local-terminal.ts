@@ -27,12 +27,12 @@ export class LocalTerminal implements Disposable {
   constructor(keyboard: Keyboard, screen: Screen) {
     this.#keyboard = keyboard;
     this.#screen = screen;
+    // The terminal must be usable again, however the program ends, also in the middle of what follows.
+    this.#ending = beforeEnd(this.#restore);
     keyboard.setRawMode?.(true);
     // Node leaves output processing on, which adds a carriage return to each line feed. The remote terminal has already done
     // that.
     spawnSync('stty', ['-opost'], { stdio: ['inherit', 'ignore', 'ignore'] });
-    // The terminal must be usable again, however the program ends.
-    this.#ending = beforeEnd(this.#restore);
   }
 
   /** Must be called with all that a program writes to the terminal. */

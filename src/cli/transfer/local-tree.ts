@@ -30,7 +30,7 @@ import {
 import { itemOf, localFailure, missingAsNull } from './local-item.ts';
 import { readSmall, writeSmall } from './small-files.ts';
 import { sparseWriter } from './sparse-writer.ts';
-import { UnfinishedFiles } from './unfinished-files.ts';
+import type { UnfinishedFiles } from './unfinished-files.ts';
 
 /**
  * Returns the path of an incomplete file in the directory of the complete one. Its name has only `identity`, because the name
@@ -49,11 +49,12 @@ export class LocalTree implements SourceTree, DestinationTree {
   readonly #root: string;
   /** The paths of directories that have been checked or made. */
   readonly #directories = new Set<string>();
-  readonly #unfinished = new UnfinishedFiles();
+  readonly #unfinished: UnfinishedFiles;
   #serial = 0;
 
-  constructor(root: string) {
+  constructor(root: string, unfinished: UnfinishedFiles) {
     this.#root = root;
+    this.#unfinished = unfinished;
     this.label = root;
   }
 

@@ -60,8 +60,11 @@ export class RemoteTree implements SourceTree, DestinationTree {
 
   async root(): Promise<TreeItem | null> {
     const entry = await statOrNull(this.connection, this.#root);
-    // A link at the root is followed, so the type is that of its target.
-    return entry && itemOf([], entry, entryType(entry));
+    // A link at the root is followed. Its own entry has the kind of its target, but the size and the mode of the link.
+    const path = entry?.symlinkTarget;
+    const target = path === undefined ? null : await statOrNull(this.connection, path);
+    const followed = target ?? entry;
+    return followed && itemOf([], followed, entryType(followed));
   }
 
   async *walk(select?: Select): AsyncGenerator<TreeItem> {

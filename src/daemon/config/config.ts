@@ -34,6 +34,8 @@ interface Defaulted {
   readonly fsfreezePath: string;
   /** Bytes of output that are kept per process, for clients that resume a stream. */
   readonly historyBytes: number;
+  /** Bytes that all processes together may keep in `outputDirectory`. */
+  readonly outputBytes: number;
   /** Bytes that all streams and processes together may keep for slow readers. */
   readonly unreadBytes: number;
   /** Bytes that all requests together may take while they are received and served. */
@@ -59,6 +61,8 @@ interface Defaulted {
 export interface Config extends Defaulted {
   /** The cgroup v2 directory in which `user` and `ptys` are created; null: `envd` at the mount point. */
   readonly cgroupRoot: string | null;
+  /** The directory in which output is kept for `keep_output`; null: it is not kept. */
+  readonly outputDirectory: string | null;
   /** The file with the access token that is set at the start; null: none is set. */
   readonly tokenFile: string | null;
   /** Whether operations are closed, and not open, while no access token is set. */
@@ -102,6 +106,7 @@ interface Settings extends Defaulted, WorkloadSettings {
   readonly tokenFile?: string;
   readonly requireToken?: true;
   readonly cgroupRoot?: string;
+  readonly outputDirectory?: string;
   readonly metadataService?: string;
   readonly forwardAddress?: string;
   readonly logCollector?: URL | 'off' | 'auto';
@@ -219,6 +224,7 @@ export function readConfig(
     doctor: doctor === true,
     logArguments: settings.logArguments === true,
     tokenFile: settings.tokenFile ?? null,
+    outputDirectory: settings.outputDirectory ?? null,
     requireToken: settings.requireToken === true,
     handover: env.ENVD_HANDOVER ? Number(env.ENVD_HANDOVER) : null,
     stored: takeStored(env),

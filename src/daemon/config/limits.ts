@@ -2,6 +2,7 @@ import {
   matching,
   parseBytes,
   parseCount,
+  parsePath,
   parseWait,
   type Setting,
   setting,
@@ -29,6 +30,17 @@ export const DAEMON_LIMITS: readonly Setting[] = [
     64 * MIB,
   ),
   setting('--history-bytes <number>', 'output kept per process, for clients that reconnect', parseBytes, MIB),
+  setting(
+    '--output-directory <path>',
+    'directory on a local disk that keeps output (keep_output); default: none is kept',
+    parsePath,
+  ),
+  setting(
+    '--output-bytes <number>',
+    'output kept in --output-directory, for all processes together',
+    wholeNumberFrom(1, 1e15 - 1, 'It must be a whole number of bytes.'),
+    1024 * MIB,
+  ),
   setting('--file-timeout <seconds>', 'time limit for one request to a FUSE or NFS server', parseWait, 10),
 ];
 

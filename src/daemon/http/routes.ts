@@ -81,6 +81,8 @@ export function registerRoutes(
     digests: extensions.find(({ digests }) => digests)?.digests ?? null,
   });
   const listings = extensions.flatMap(({ listing }) => listing ?? []);
+  const keeper = extensions.find(({ keepsOutput }) => keepsOutput)?.keepsOutput ?? null;
   const rpcs = extensions.flatMap((each) => each.rpcs ?? []);
-  mountRpcs(app, [...createRpcs(services, options.streams, { listings }), ...rpcs], limits, options.places);
+  const own = createRpcs(services, options.streams, { listings, keeper });
+  mountRpcs(app, [...own, ...rpcs], limits, options.places);
 }

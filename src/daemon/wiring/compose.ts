@@ -76,22 +76,25 @@ export function composeDaemon(
   const services = createServices(config, log, port, inherited, ground);
   const { processes, gate, watcher, lock, collector } = services;
   ground.owned.use(createGoneClients(ground.bounds.connections, port, logger));
+  const extensions = createExtensions(services, ground.bounds, port, config, stopping.signal, {
+    ...services,
+    ...ground.bounds,
+    version: config.version,
+    log,
+  });
   const app = new App(services, {
     ...ground.bounds,
-    extensions: createExtensions(services, ground.bounds, port, {
-      ...services,
-      ...ground.bounds,
-      version: config.version,
-      log,
-    }),
+    extensions,
     logger,
     shutdown: shutdown.signal,
   });
   const upgraded = { app, listener, processes, gate, watcher, lock, shutdown, stopping: stopping.signal };
-  const snapshot = (socket: number) => snapshotOf(services, socket);
-  const upgrade = new Upgrade({ ...config, environmentWith }, { ...upgraded, snapshot }, logger);
+  const { written: logWritten } = log;
+  const handed = { ...services, parts: extensions.flatMap(({ handedOver }) => handedOver ?? []) };
+  const snapshot = (socket: number) => snapshotOf(handed, socket);
+  const upgrade = new Upgrade({ ...config, environmentWith }, { ...upgraded, snapshot, logWritten }, logger);
   app.addUpgrade(upgrade);
-  continueFromEarlier(services, inherited, config.stored, logger);
+  continueFromEarlier(handed, inherited, config.stored, logger);
   return {
     app,
     upgrade,
@@ -219,7 +222,7 @@ function createHealth(
   return new Health({
     version: config.version,
     cgroups: abilities,
-    extensionObstacles: () => extensionObstacles(abilities),
+    extensionObstacles: () => extensionObstacles(abilities, config),
     forwardingObstacle: () => forwardingObstacle(config),
     runtimeDirectory: config.runtimeDirectory,
     isManaged: config.notifySocket !== null,

@@ -5,6 +5,7 @@ import { createAttributes } from '../extensions/attributes/attributes.ts';
 import { createCopy } from '../extensions/copy/copy.ts';
 import { digestsExtension } from '../extensions/digests/extension.ts';
 import { execExtension } from '../extensions/exec/exec.ts';
+import { lastingOutputExtension, lastingOutputObstacle } from '../extensions/lasting-output/extension.ts';
 import { NDJSON } from '../extensions/ndjson/ndjson.ts';
 import { PortWatch } from '../extensions/ports/port-watch.ts';
 import { portsExtension } from '../extensions/ports/ports.ts';
@@ -26,6 +27,7 @@ import type { Guest } from '../services/guest/guest.ts';
 import type { WriteGate } from '../services/pause/write-gate.ts';
 import type { WorkloadCgroups } from '../services/process/cgroups/cgroups.ts';
 import type { ProcessTable } from '../services/process/table.ts';
+import type { RecordStore } from '../services/records/record-store.ts';
 import { forwardingObstacle } from './ports.ts';
 
 /*
@@ -36,6 +38,7 @@ import { forwardingObstacle } from './ports.ts';
 /** What the extensions use. */
 interface ExtendedServices {
   readonly processes: ProcessTable;
+  readonly records: RecordStore;
   readonly guest: Guest;
   readonly entries: EntrySource;
   readonly gate: WriteGate;
@@ -53,11 +56,13 @@ interface ExtendedBounds {
 /** Formats of streams besides Connect's. */
 export const STREAM_FORMATS: readonly OfferedFormat[] = [NDJSON];
 
-/** `ownPort` is the daemon's, and `telemetry` has what it counts. */
+/** `ownPort` is the daemon's, `stopping` aborts when it stops, and `telemetry` has what it counts. */
 export function createExtensions(
   services: ExtendedServices,
   { streams, places }: ExtendedBounds,
   ownPort: number,
+  config: Config,
+  stopping: AbortSignal,
   telemetry: Omit<DaemonTelemetry, 'calls'>,
 ): Extension[] {
   const { processes, guest, entries } = services;
@@ -65,6 +70,7 @@ export function createExtensions(
     execExtension(processes, guest, places),
     usageExtension({ ...entries, processes }, places, services.isFrozen),
     stopExtension(processes),
+    lastingOutputExtension({ ...services, lanes: entries.lanes, places }, config, stopping),
     terminalExtension(processes, guest),
     portsExtension(new PortWatch(entries.users, entries.lanes), ownPort, places),
     createSearch({ ...services, streams }),
@@ -80,11 +86,14 @@ export function createExtensions(
 /** Prints what the guest can, instead of starting the daemon; see `doctor`. */
 export async function runDoctor(config: Config): Promise<void> {
   const { doctor } = await import('../extensions/doctor/doctor.ts');
-  await doctor(config, extensionObstacles, forwardingObstacle);
+  await doctor(config, (cgroups) => extensionObstacles(cgroups, config), forwardingObstacle);
 }
 
 /** By the name of each extension, why this guest cannot have it, or null: what `/health?verbose` tells. */
-export function extensionObstacles({ obstacle }: CgroupAbilities): Record<string, string | null> {
+export function extensionObstacles(
+  { obstacle }: CgroupAbilities,
+  config: Pick<Config, 'outputDirectory'>,
+): Record<string, string | null> {
   const processes = {
     exec: null,
     limits: null,
@@ -93,6 +102,7 @@ export function extensionObstacles({ obstacle }: CgroupAbilities): Record<string
     history: null,
     pressure: pressureObstacle(),
     stop: obstacle,
+    keepOutput: lastingOutputObstacle(config),
   };
   return {
     ...processes,

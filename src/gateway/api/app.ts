@@ -112,8 +112,8 @@ export function buildPlatform(parts: PlatformParts): FastifyInstance {
     requireKey(scope, keys);
     limitClients(scope, parts);
     sandboxRoutes(scope, operations, views);
-    timeRoutes(scope, operations, views);
-    pauseRoutes(scope, operations, views);
+    timeRoutes(scope, operations, views, parts.pauseKeeps);
+    pauseRoutes(scope, operations, views, parts.pauseKeeps);
     previewRoutes(scope, parts);
     templateRoutes(scope, parts.templateFile);
     eventRoutes(scope, parts);

@@ -2,6 +2,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../base/errors.ts';
 import type { Keys } from '../access/keys.ts';
 import { trafficTokenFor } from '../access/previews.ts';
+import type { PauseKeeps } from '../leases/sandbox.ts';
 import { closeSignal } from '../routes/downstream.ts';
 import type { Creations } from './creations.ts';
 import type { Extensions } from './extensions.ts';
@@ -19,6 +20,8 @@ export interface CreateRouteParts {
   readonly defaultTimeout: number;
   /** The create hook provides these members of a creation. */
   readonly createOptions: readonly string[];
+  /** A pause can keep these. */
+  readonly pauseKeeps: readonly PauseKeeps[];
 }
 
 /** Answers requests that create a sandbox. Registrations, which have an address, use the path of older clients too. */
@@ -53,23 +56,24 @@ export class CreateRoutes {
   }
 
   async #create({ caller }: FastifyRequest, body: CreateBody, reply: FastifyReply): Promise<FastifyReply> {
-    const { creations, views, extensions, keys, defaultTimeout, createOptions: byHook } = this.#parts;
+    const { creations, views, extensions, keys, defaultTimeout, createOptions, pauseKeeps } = this.#parts;
     const {
       templateID,
       timeout,
       envVars,
       metadata,
       autoPause,
-      autoPauseMemory: _,
+      autoPauseMemory,
       autoResume,
       idleTimeout,
       ...rest
     } = body;
-    assertProvided(body, byHook);
+    assertProvided(body, createOptions, pauseKeeps);
     const wanted = {
       templateID,
       metadata: metadata ?? {},
       onExpiry: autoPause ? 'pause' : 'remove',
+      ...(autoPauseMemory === false && { keepMemory: false }),
       autoResume: autoResume?.enabled ?? false,
       ...(idleTimeout !== undefined && { idleTimeout }),
       ...trafficTokenFor(body.network?.allowPublicTraffic),

@@ -24,7 +24,14 @@ const ID_CHARACTERS = 'abcdefghijklmnopqrstuvwxyz0123456789';
 /** A client describes a new sandbox with these members. */
 export type WantedSandbox = Pick<
   Registration,
-  'templateID' | 'metadata' | 'onExpiry' | 'autoResume' | 'idleTimeout' | 'trafficToken' | 'maskRequestHost'
+  | 'templateID'
+  | 'metadata'
+  | 'onExpiry'
+  | 'keepMemory'
+  | 'autoResume'
+  | 'idleTimeout'
+  | 'trafficToken'
+  | 'maskRequestHost'
 >;
 
 export interface CreationParts {

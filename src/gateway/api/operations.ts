@@ -4,14 +4,22 @@ import type { Caller } from '../access/keys.ts';
 import { measure } from '../expiry/guest.ts';
 import type { Resumes } from '../expiry/resumes.ts';
 import { withIdleTimeout } from '../leases/idle.ts';
-import { isGone, isReachable, isResumable, type Registration, type Sandbox } from '../leases/sandbox.ts';
+import { isBeingThawed, isReachable, type Registration, type Sandbox } from '../leases/sandbox.ts';
 import { extend, pause, register, removeSandbox, setTimeToLive } from '../leases/transitions.ts';
 import type { Registry } from '../registry/registry.ts';
 import type { Extensions } from './extensions.ts';
 import { HealthCheck } from './health.ts';
 import type { ListPage } from './lists.ts';
-import { assertMetadataFits, assertRemovableBy, assertTakesNew, isOpenTo, unknown } from './rules.ts';
+import {
+  assertMetadataFits,
+  assertRemovableBy,
+  assertTakesNew,
+  assertWanted,
+  isOpenTo,
+  unknown,
+} from './rules.ts';
 import { type Listed, SandboxPages } from './sandbox-pages.ts';
+import type { ConnectBody } from './schemas.ts';
 import { Shared } from './shared.ts';
 import { metricOf, type SandboxMetric } from './views.ts';
 
@@ -23,7 +31,7 @@ const FREEZE_WAIT_MS = 30_000;
 export interface OperationParts {
   readonly registry: Registry;
   readonly addresses: Addresses;
-  readonly resumes: Pick<Resumes, 'isOn' | 'run'>;
+  readonly resumes: Pick<Resumes, 'isOn' | 'canResume' | 'run'>;
   readonly extensions: Extensions;
   /** Says which hooks are configured, and how long one may take, in seconds. */
   readonly hooks: { readonly pause: boolean; readonly kill: boolean; readonly timeout: number };
@@ -147,20 +155,21 @@ export class Operations {
 
   /**
    * Pauses a sandbox by expiring it now. Throws `unimplemented` without `--hook`, `conflict` when the sandbox is paused
-   * already, and errors with the status 502 or 504 when the pause fails or takes too long.
+   * already, and errors with the status 501, 502 or 504 when the hook refuses, the pause fails or takes too long.
    */
-  async pause(caller: Caller | null, id: string): Promise<void> {
+  async pause(caller: Caller | null, id: string, memory: boolean): Promise<void> {
     const { registry, hooks } = this.#parts;
     if (!hooks.pause) {
       const message =
         'this gateway has no --hook: it freezes expired sandboxes, but cannot pause their machines';
       throw new EnvdError('unimplemented', message);
     }
-    const { incarnation } = await this.#change(caller, id, pause);
+    const change = (sandbox: Sandbox, now: number) => pause(sandbox, now, 'request', memory);
+    const { incarnation } = await this.#change(caller, id, change);
     const end = await registry.until(id, hooks.timeout * 1000 + FREEZE_WAIT_MS, ({ sandbox }) => {
       if (sandbox?.incarnation !== incarnation) return 'removed';
       if (sandbox.phase === 'paused' || sandbox.phase === 'resuming') return 'paused';
-      return sandbox.pausedFrom === undefined ? 'failed' : undefined;
+      return sandbox.pausedFrom === undefined ? { refusal: sandbox.refusal } : undefined;
     });
     if (end === 'paused') return;
     if (end === 'removed') unknown(id);
@@ -169,6 +178,9 @@ export class Operations {
         504,
         `sandbox '${id}' is not paused yet: the pause continues, so ask for its state later`,
       );
+    const { refusal } = end;
+    if (refusal !== undefined)
+      throw new EnvdError('unimplemented', `sandbox '${id}' cannot be paused and goes on: ${refusal}`);
     throw new HttpError(
       502,
       `sandbox '${id}' could not be paused and goes on: the log of the gateway says why`,
@@ -204,9 +216,10 @@ export class Operations {
 
   /**
    * Returns a sandbox, whose deadline is moved to at least `seconds` from now. The resume hook resumes a paused one, and
-   * `resumed` is true then. Throws `conflict` for a paused sandbox when there is no such hook.
+   * `resumed` is true then. Throws `conflict` for a paused sandbox when there is no such hook, and `unimplemented` if its memory was
+   * kept and is not wanted.
    */
-  async connect(caller: Caller | null, id: string, asked = 0) {
+  async connect(caller: Caller | null, id: string, { timeout: asked = 0, memory }: ConnectBody) {
     const { resumes, extensions, defaultTimeout } = this.#parts;
     const seconds = extensions.secondsFor(caller, asked, 0);
     const sandbox = await this.#permit(
@@ -214,7 +227,8 @@ export class Operations {
       id,
       seconds || extensions.secondsFor(caller, undefined, defaultTimeout),
     );
-    const resumed = isGone(sandbox) && isResumable(sandbox) && resumes.isOn;
+    assertWanted(sandbox, memory);
+    const resumed = resumes.canResume(sandbox);
     if (sandbox.phase === 'paused' && !resumed) {
       throw new EnvdError('conflict', `sandbox '${id}' is paused: the platform must resume it first`);
     }
@@ -224,14 +238,14 @@ export class Operations {
   }
 
   /** Resumes a sandbox that is not running. Throws `conflict` if it runs, and `unimplemented` without a resume hook. */
-  async resume(caller: Caller | null, id: string, seconds: number | undefined): Promise<Sandbox> {
+  async resume(caller: Caller | null, id: string, asked: ConnectBody): Promise<Sandbox> {
     if (!this.#parts.resumes.isOn) {
       throw new EnvdError(
         'unimplemented',
         'this gateway has no --resume-hook: the platform must resume the sandbox',
       );
     }
-    const { sandbox, resumed } = await this.connect(caller, id, seconds);
+    const { sandbox, resumed } = await this.connect(caller, id, asked);
     if (resumed) return sandbox;
     throw new EnvdError('conflict', `sandbox '${id}' is already running`);
   }
@@ -260,8 +274,4 @@ export class Operations {
     });
     return last;
   }
-}
-
-function isBeingThawed({ phase, claim }: Sandbox): boolean {
-  return claim !== null && (phase === 'expiring' || phase === 'thawing');
 }

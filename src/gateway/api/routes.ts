@@ -2,7 +2,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { EnvdError } from '../../base/errors.ts';
 import { trafficTokenFor } from '../access/previews.ts';
 import type { MachineComparison } from '../expiry/machine-comparison.ts';
-import type { Outcome } from '../leases/sandbox.ts';
+import type { Outcome, PauseKeeps } from '../leases/sandbox.ts';
 import type { Drain } from '../routes/drain.ts';
 import type { CreateRoutes } from './create-routes.ts';
 import {
@@ -24,7 +24,7 @@ import {
   registerSchema,
   timeoutSchema,
 } from './schemas.ts';
-import { assertOnly, assertWithMemory } from './unprovided.ts';
+import { assertOnly, assertPausable, assertWithMemory } from './unprovided.ts';
 import type { Views } from './views.ts';
 
 interface WithId {
@@ -101,7 +101,12 @@ export function sandboxRoutes(app: FastifyInstance, operations: Operations, view
 }
 
 /** Adds the operations that change the time to live of sandboxes. */
-export function timeRoutes(app: FastifyInstance, operations: Operations, views: Views): void {
+export function timeRoutes(
+  app: FastifyInstance,
+  operations: Operations,
+  views: Views,
+  keeps: readonly PauseKeeps[],
+): void {
   app.post<WithId & { Body: { readonly timeout: number } }>(
     '/sandboxes/:id/timeout',
     { schema: { body: timeoutSchema } },
@@ -126,8 +131,8 @@ export function timeRoutes(app: FastifyInstance, operations: Operations, views: 
       { schema: { body: connectSchema } },
       async ({ caller, params, body }, reply) => {
         assertOnly(body, 'timeout', 'memory');
-        assertWithMemory(body);
-        const { sandbox, resumed } = await operations.connect(caller, params.id, body?.timeout);
+        assertWithMemory(body?.memory, keeps);
+        const { sandbox, resumed } = await operations.connect(caller, params.id, body ?? {});
         return reply.code(resumed ? 201 : 200).send(views.withToken(sandbox));
       },
     );
@@ -135,14 +140,19 @@ export function timeRoutes(app: FastifyInstance, operations: Operations, views: 
 }
 
 /** Adds the operations that pause and resume sandboxes by the hooks. */
-export function pauseRoutes(app: FastifyInstance, operations: Operations, views: Views): void {
+export function pauseRoutes(
+  app: FastifyInstance,
+  operations: Operations,
+  views: Views,
+  keeps: readonly PauseKeeps[],
+): void {
   app.post<WithId & { Body: { readonly memory?: boolean } | null }>(
     '/sandboxes/:id/pause',
     { schema: { body: pauseSchema } },
     async ({ caller, params, body }, reply) => {
       assertOnly(body, 'memory');
-      assertWithMemory(body);
-      await operations.pause(caller, params.id);
+      assertPausable(body?.memory, keeps);
+      await operations.pause(caller, params.id, body?.memory ?? true);
       return reply.code(204).send();
     },
   );
@@ -151,8 +161,8 @@ export function pauseRoutes(app: FastifyInstance, operations: Operations, views:
     { schema: { body: connectSchema } },
     async ({ caller, params, body }, reply) => {
       assertOnly(body, 'timeout', 'memory');
-      assertWithMemory(body);
-      const sandbox = await operations.resume(caller, params.id, body?.timeout);
+      assertWithMemory(body?.memory, keeps);
+      const sandbox = await operations.resume(caller, params.id, body ?? {});
       return reply.code(201).send(views.withToken(sandbox));
     },
   );

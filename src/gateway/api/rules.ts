@@ -1,7 +1,7 @@
 import { EnvdError } from '../../base/errors.ts';
 import type { Caller } from '../access/keys.ts';
 import type { OwnerQuota } from '../access/quotas.ts';
-import { hostOf, type Sandbox } from '../leases/sandbox.ts';
+import { hostOf, isGone, keepsMemory, type Sandbox } from '../leases/sandbox.ts';
 
 /** The metadata of a sandbox may have this size, in bytes of JSON. */
 const METADATA_BYTES = 16 * 1024;
@@ -32,6 +32,13 @@ export function assertSizeFits(asked: Readonly<Record<string, unknown>>, { cpu, 
     const message = `${name} must be a number up to ${most} (quota ${quota}), not '${String(value).slice(0, 64)}'`;
     throw new EnvdError('invalid_argument', message);
   }
+}
+
+/** Throws `unimplemented` if a sandbox was paused with its memory, and is to be resumed without it. */
+export function assertWanted(sandbox: Sandbox, memory: boolean | null | undefined): void {
+  if (memory !== false || !isGone(sandbox) || !keepsMemory(sandbox)) return;
+  const message = `sandbox '${sandbox.id}' is paused with its memory: leave out memory: false`;
+  throw new EnvdError('unimplemented', message);
 }
 
 /** Throws `conflict` for a sandbox that comes to a host that is drained. */

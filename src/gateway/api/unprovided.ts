@@ -1,4 +1,5 @@
-import { EnvdError } from '../../base/errors.ts';
+import { EnvdError, HttpError } from '../../base/errors.ts';
+import type { PauseKeeps } from '../leases/sandbox.ts';
 import type { CreateBody } from './schemas.ts';
 
 /**
@@ -14,10 +15,29 @@ export function assertOnly(body: object | null, ...known: readonly string[]): vo
   );
 }
 
-/** Throws `unimplemented` if a sandbox is to be paused or resumed without its memory. */
-export function assertWithMemory(body: { readonly memory?: boolean | null } | null): void {
-  if (body?.memory !== false) return;
-  const message = 'this gateway pauses and resumes sandboxes with their memory only: leave out memory: false';
+/**
+ * Throws `unimplemented` if a sandbox is to be resumed without its memory where no pause is without it.
+ * @param member the client says so by this member
+ */
+export function assertWithMemory(
+  memory: boolean | null | undefined,
+  keeps: readonly PauseKeeps[],
+  member = 'memory',
+): void {
+  if (memory !== false || keeps.includes('disk')) return;
+  const message = `this gateway pauses and resumes sandboxes with their memory only: leave out ${member}: false`;
+  throw new EnvdError('unimplemented', message);
+}
+
+/** Throws `unimplemented` if pauses cannot keep what this one is to keep. A client that names nothing counts on its memory. */
+export function assertPausable(
+  memory: boolean | null | undefined,
+  keeps: readonly PauseKeeps[],
+  member = 'memory',
+): void {
+  assertWithMemory(memory, keeps, member);
+  if (memory === false || keeps.includes('memory')) return;
+  const message = `this gateway pauses sandboxes without their memory only: ask for that with ${member}: false`;
   throw new EnvdError('unimplemented', message);
 }
 
@@ -37,17 +57,18 @@ const OF_REQUESTS: readonly string[] = ['network.httpsPorts'];
 export function assertProvided(
   { autoPauseMemory, network, autoResume, ...body }: CreateBody,
   byHook: readonly string[],
+  keeps: readonly PauseKeeps[],
 ): void {
+  if (body.autoPause || autoPauseMemory === false) assertPausable(autoPauseMemory, keeps, 'autoPauseMemory');
+  if (autoPauseMemory === false && autoResume?.enabled)
+    throw new HttpError(400, 'autoResume cannot be combined with autoPauseMemory: false: ask to resume it');
   const isByHook = (name: string) =>
     !OF_REQUESTS.includes(name) && (byHook.includes(name) || byHook.includes(name.split('.', 1)[0] ?? ''));
   const inner = Object.entries({ network, autoResume }).flatMap(([name, members]) =>
     askedIn(members ?? {}).map((member) => `${name}.${member}`),
   );
   refuse(
-    [
-      ...(autoPauseMemory === false ? ['autoPauseMemory: false'] : []),
-      ...[...askedIn(body), ...inner].filter((name) => !PROVIDED.has(name) && !isByHook(name)),
-    ],
+    [...askedIn(body), ...inner].filter((name) => !PROVIDED.has(name) && !isByHook(name)),
     'leave that out, or name it in --create-options if the create hook provides it',
   );
 }

@@ -1,6 +1,6 @@
 import type { measure } from '../expiry/guest.ts';
 import type { Resumes } from '../expiry/resumes.ts';
-import type { Sandbox } from '../leases/sandbox.ts';
+import type { PauseKeeps, Sandbox } from '../leases/sandbox.ts';
 import { isNameable } from '../routes/names.ts';
 
 /** Published clients know these states. */
@@ -11,6 +11,8 @@ export interface ViewParts {
   /** The domain of hosts that name sandboxes, or null. */
   readonly domain: string | null;
   readonly resumes: Pick<Resumes, 'isFor'>;
+  /** What pauses can keep. */
+  readonly pauseKeeps: readonly PauseKeeps[];
 }
 
 /** Describes sandboxes in responses, with the members that published clients require. */
@@ -39,6 +41,7 @@ export class Views {
       metadata,
       envdVersion,
       onExpiry,
+      pauseKeeps: this.#parts.pauseKeeps,
       domain: isNameable(id) ? this.#parts.domain : null,
       startedAt: new Date(startedAt).toISOString(),
       endAt: new Date(deadline).toISOString(),
@@ -50,7 +53,7 @@ export class Views {
           ...(maskRequestHost && { maskRequestHost }),
         },
       }),
-      ...(phase === 'paused' && { machinePaused: machine === undefined }),
+      ...(phase === 'paused' && { machinePaused: machine !== 'frozen', keptMemory: machine !== 'disk' }),
       ...(phase === 'paused' && forgetAt && { forgetAt: new Date(forgetAt).toISOString() }),
       // Records of earlier versions have no owner.
       ...(owner && { owner }),

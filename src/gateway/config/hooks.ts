@@ -10,7 +10,7 @@ import {
 } from '../../base/program/settings.ts';
 import type { ResumeLimits } from '../expiry/resumes.ts';
 import { readSecret } from '../hooks/signer.ts';
-import { OUTCOMES, type Outcome } from '../leases/sandbox.ts';
+import { OUTCOMES, type Outcome, PAUSE_KEEPS, type PauseKeeps } from '../leases/sandbox.ts';
 
 /** These settings say what hooks do to the machines of sandboxes, and when. */
 export interface HookConfig extends ResumeLimits {
@@ -47,6 +47,8 @@ export interface HookConfig extends ResumeLimits {
   /** Runs of hook commands are recorded in this directory, so that none runs twice. */
   readonly hookDirectory: string;
   readonly onExpiry: Outcome;
+  /** Clients may ask for pauses that keep these. */
+  readonly pauseKeeps: readonly PauseKeeps[];
   /** A paused sandbox is forgotten after this time, in seconds; 0 means never. */
   readonly keepPaused: number;
 }
@@ -90,13 +92,20 @@ function readOption(text: string): string | null {
   return /^\w+(\.\w+)?$/.test(text) ? text : null;
 }
 
+/** Returns what a pause keeps, or null if the text is none of it. */
+function readKept(text: string): PauseKeeps | null {
+  return PAUSE_KEEPS.find((each) => each === text) ?? null;
+}
+
 /** Returns whether a URL names a host. `http:///path` does not, although URL.parse() takes the path for the host. */
 function isAuthority(text: string): boolean {
   return /^https?:\/\/[^/\\\s]/i.test(text);
 }
 
 /** Returns what is wrong with the hooks together, or null. */
-export function faultOfHooks({ reconcile, listHook, killHook }: HookConfig): string | null {
+export function faultOfHooks({ reconcile, listHook, killHook, ...more }: HookConfig): string | null {
+  if (more.pauseKeeps.includes('disk') && (more.hook === null || more.resumeHook === null))
+    return "'--pause-keeps disk' needs '--hook' and '--resume-hook': set both";
   if (reconcile === 'tell' || (listHook !== null && killHook !== null)) return null;
   return "'--reconcile remove' needs '--list-hook' and '--kill-hook': set both";
 }
@@ -154,6 +163,15 @@ export const HOOK_SETTINGS: readonly Setting[] = [
     help: 'what the hook does to an expired sandbox that was registered without onExpiry',
     choices: OUTCOMES,
     defaultValue: 'pause',
+  },
+  {
+    ...setting(
+      '--pause-keeps <list>',
+      'what the hook can keep of a paused sandbox; disk: a pause without the memory, which a client must ask for',
+      parseList(readKept, 'It must be memory, disk, or both, separated by a comma.'),
+      ['memory'],
+    ),
+    defaultText: 'memory',
   },
   setting(
     '--keep-paused <seconds>',

@@ -1,31 +1,31 @@
 import type { Logger } from 'pino';
 import { messageOf } from '../../base/errors.ts';
 import type { Addresses } from '../access/addresses.ts';
-import { type HookEvent, type Hooks, hookRequest, LATE_HOOK, missingHook } from '../hooks/hook.ts';
+import {
+  type HookEvent,
+  type Hooks,
+  hookRequest,
+  LATE_HOOK,
+  makesMachine,
+  missingHook,
+} from '../hooks/hook.ts';
 import { failCreation } from '../leases/creation.ts';
-import { failFreeze, yieldPlace } from '../leases/failed-freeze.ts';
+import { failFreeze, skipFreeze, yieldPlace } from '../leases/failed-freeze.ts';
+import { failPause } from '../leases/failed-pause.ts';
 import { expireIdle, keepAwake } from '../leases/idle-expiry.ts';
+import { endResume, failResume } from '../leases/resumption.ts';
 import {
   expiryId,
+  keepsMemory,
   type ObservedFreeze,
   outcomeOf,
   type Paused,
   type Phase,
   type Sandbox,
 } from '../leases/sandbox.ts';
-import {
-  commitExpiry,
-  complete,
-  endResume,
-  fail,
-  failRemoval,
-  failResume,
-  LEASE_MS,
-  postpone,
-  resume,
-} from '../leases/transitions.ts';
+import { commitExpiry, complete, failRemoval, LEASE_MS, postpone, resume } from '../leases/transitions.ts';
 import type { Registry } from '../registry/registry.ts';
-import { freeze, hasProcesses, thaw } from './guest.ts';
+import { thaw } from './guest.ts';
 import { Guests } from './guests.ts';
 import { type HeldLease, isSameAttempt, renewLease } from './held-lease.ts';
 import type { MachineMaker, NextRecord as Next, Transition } from './machine-maker.ts';
@@ -99,26 +99,21 @@ export class Expiration {
 
   /** Expires a sandbox without processes of clients. If its daemon does not answer, the sandbox counts as used. */
   async #endIdle(sandbox: Sandbox, lease: HeldLease): ReturnType<Step> {
-    const isUsed = await this.#guests
-      .daemonOf(sandbox, lease)
-      .then((daemon) => hasProcesses(daemon, lease.signal))
-      .catch(() => true);
+    const isUsed = await this.#guests.isUsed(sandbox, lease);
     return this.#record(sandbox, isUsed ? keepAwake : expireIdle, 'done');
   }
 
   /** Freezes the guest and collapses its daemon. Then commits the expiry, unless the deadline was moved meanwhile. */
   async #freeze(sandbox: Sandbox, lease: HeldLease): ReturnType<Step> {
+    if (outcomeOf(sandbox) === 'pause' && !keepsMemory(sandbox)) return this.#record(sandbox, skipFreeze);
     if (await this.#guests.isSilent(sandbox, lease)) return this.#record(sandbox, yieldPlace);
-    const [moved, { signal }] = [new AbortController(), lease];
+    const moved = new AbortController();
     this.#collapses.set(sandbox.id, moved);
     let observed: ObservedFreeze;
     try {
-      const frozen = await freeze(await this.#guests.daemonOf(sandbox, lease), signal);
-      const collapsed = await this.#guests.collapse(sandbox, AbortSignal.any([signal, moved.signal]));
-      signal.throwIfAborted();
-      observed = { freeze: frozen, collapse: collapsed };
+      observed = await this.#guests.freeze(sandbox, lease, moved.signal);
     } catch (error) {
-      if (signal.aborted) throw error;
+      if (lease.signal.aborted) throw error;
       return this.#failed(sandbox, 'freeze', failFreeze, error);
     } finally {
       this.#collapses.delete(sandbox.id);
@@ -135,7 +130,7 @@ export class Expiration {
     const outcome = this.#parts.paused.byHook ? done : 'frozen';
     const end: Transition = (current, now) => complete(current, this.#parts.paused, now);
     const next = this.#parts.paused.byHook
-      ? await this.#call('expire', sandbox, signal, end, fail)
+      ? await this.#call('expire', sandbox, signal, end, failPause)
       : await this.#record(sandbox, end, 'done');
     if (next === undefined || next?.phase === 'thawing') return next;
     this.tally.outcomes[outcome]++;
@@ -185,7 +180,7 @@ export class Expiration {
     sandbox: Sandbox,
     signal: AbortSignal,
     succeeded: Transition,
-    failed: Transition,
+    failed: (current: Sandbox, now: number, error: unknown) => Sandbox | null,
   ): ReturnType<Step> {
     const { hooks, registry } = this.#parts;
     const hook = hooks[event];
@@ -197,10 +192,16 @@ export class Expiration {
         event === 'resume' ? await registry.shared.drained() : null,
       );
       const onLate = () => this.#parts.logger.warn({ sandboxID: sandbox.id, event }, LATE_HOOK);
-      await this.tally.hooks.measure(() => hook.run(request, signal, onLate));
+      const answer = await this.tally.hooks.measure(() => hook.run(request, signal, onLate));
+      if (makesMachine(request)) {
+        const record = (transition: Transition) => this.#record(sandbox, transition, 'done');
+        const placed = await this.#parts.maker.restore(sandbox, answer, record, signal);
+        if (placed?.phase !== sandbox.phase) return placed;
+      }
     } catch (error) {
       if (signal.aborted) throw error;
-      return this.#failed(sandbox, event === 'expire' ? 'hook' : event, failed, error);
+      const next: Transition = (current, now) => failed(current, now, error);
+      return this.#failed(sandbox, event === 'expire' ? 'hook' : event, next, error);
     }
     const next = await this.#record(sandbox, succeeded, 'done');
     if (next !== undefined) hook.forget(expiryId(sandbox));
@@ -248,11 +249,7 @@ export class Expiration {
     );
     // If the platform removed the record of a frozen sandbox, no other gateway would thaw it. After a hook, its machine is
     // already paused or gone.
-    if (!next && hook !== 'done' && sandbox.phase !== 'creating')
-      await this.#guests
-        .daemonOf(sandbox)
-        .then(thaw)
-        .catch(() => {});
+    if (!next && hook !== 'done' && sandbox.phase !== 'creating') await this.#guests.thawLost(sandbox);
     return undefined;
   }
 

@@ -2,7 +2,7 @@ import type { Logger } from 'pino';
 import { messageOf } from '../../base/errors.ts';
 import type { Addresses } from '../access/addresses.ts';
 import { countedFailures, type ObservedFreeze, outcomeOf, type Sandbox } from '../leases/sandbox.ts';
-import { answers, collapse, type SandboxDaemon } from './guest.ts';
+import { answers, collapse, freeze, hasProcesses, type SandboxDaemon, thaw } from './guest.ts';
 import type { HeldLease } from './held-lease.ts';
 import type { ExpiryTally } from './tally.ts';
 
@@ -34,8 +34,30 @@ export class Guests {
     return isSilent;
   }
 
+  /** Returns whether processes of clients run, or the daemon does not tell. */
+  isUsed(sandbox: Sandbox, lease: HeldLease): Promise<boolean> {
+    return this.daemonOf(sandbox, lease)
+      .then((daemon) => hasProcesses(daemon, lease.signal))
+      .catch(() => true);
+  }
+
+  /** Freezes a guest, and collapses the memory of its daemon until `signal` aborts. Throws what `freeze` throws. */
+  async freeze(sandbox: Sandbox, lease: HeldLease, signal: AbortSignal): Promise<ObservedFreeze> {
+    const frozen = await freeze(await this.daemonOf(sandbox, lease), lease.signal);
+    const collapsed = await this.#collapse(sandbox, AbortSignal.any([lease.signal, signal]));
+    lease.signal.throwIfAborted();
+    return { freeze: frozen, collapse: collapsed };
+  }
+
+  /** Thaws a guest whose record is gone. If it does not answer, nobody can. */
+  async thawLost(sandbox: Sandbox): Promise<void> {
+    await this.daemonOf(sandbox)
+      .then((daemon) => thaw(daemon))
+      .catch(() => {});
+  }
+
   /** Returns null when the collapse fails, because the expiry can continue with a larger snapshot. */
-  async collapse(sandbox: Sandbox, signal: AbortSignal): Promise<ObservedFreeze['collapse']> {
+  async #collapse(sandbox: Sandbox, signal: AbortSignal): Promise<ObservedFreeze['collapse']> {
     if (outcomeOf(sandbox) === 'remove') return null;
     try {
       return await collapse(await this.daemonOf(sandbox), signal);

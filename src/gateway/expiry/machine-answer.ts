@@ -4,7 +4,7 @@ import type { Addresses } from '../access/addresses.ts';
 import type { Machine } from '../leases/creation.ts';
 import { DAEMON_PORT } from '../leases/sandbox.ts';
 
-/** The answer of a create hook that has made a machine. */
+/** The answer of a hook that has made a machine. */
 export interface MachineAnswer {
   readonly machine: Machine;
   /** These members are added to `POST /init` of the daemon. */
@@ -50,7 +50,7 @@ const MEMBERS: Readonly<Record<string, Check>> = {
 };
 
 /**
- * Reads the answer of a create hook. `{"address": …}` describes a machine. `{"error": TEXT, "code": 400 to 499, or 501}` is a
+ * Reads the answer of a hook that makes a machine. `{"address": …}` describes a machine. `{"error": TEXT, "code": 400 to 499, or 501}` is a
  * refusal, which is thrown as an `HttpError` for the client. Throws `failed_precondition` for anything else, and
  * `invalid_argument` for an address that is not allowed.
  * @param token the token of a machine whose hook names none
@@ -93,5 +93,5 @@ export function hookRefusal(message: string, code: unknown, otherwise = 400): Ht
 }
 
 function malformed(reason: string): EnvdError {
-  return new EnvdError('failed_precondition', `the answer of the create hook cannot be used: ${reason}`);
+  return new EnvdError('failed_precondition', `the answer of the hook cannot be used: ${reason}`);
 }

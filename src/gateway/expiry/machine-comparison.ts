@@ -2,8 +2,10 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import { messageOf } from '../../base/errors.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
+import type { MachineList } from '../hooks/list-hook.ts';
 import { removeOrphan } from '../leases/orphan.ts';
-import type { Sandbox } from '../leases/sandbox.ts';
+import { expiryId, hasMachine } from '../leases/sandbox.ts';
+import { endSandbox } from '../leases/transitions.ts';
 import type { Registry } from '../registry/registry.ts';
 
 /** So many ids are looked up at a time, so that requests are served meanwhile. */
@@ -11,8 +13,8 @@ const LOOKED_UP = 64;
 
 export interface MachineComparisonParts {
   readonly registry: Registry;
-  /** Returns the ids of the sandboxes whose machines exist. Throws when the list is not complete. */
-  readonly list: (signal: AbortSignal) => Promise<ReadonlySet<string>>;
+  /** Returns the machines that exist. Throws when the list is not complete. */
+  readonly list: (signal: AbortSignal) => Promise<MachineList>;
   /** The time between two comparisons, in ms. */
   readonly intervalMs: number;
   /** A machine without a record is removed after this time, in ms. */
@@ -34,6 +36,8 @@ interface Found {
   readonly since: number;
   /** The same by `monotonicMs()`. */
   readonly foundAt: number;
+  /** Why a machine that is missing has ended, if that is known. */
+  readonly reason?: string;
 }
 
 /**
@@ -67,10 +71,9 @@ export class MachineComparison {
     const at = (ms: number) => new Date(ms).toISOString();
     return {
       comparedAt: this.#comparedAt === null ? null : at(this.#comparedAt),
-      differences: [...this.#found].map(([sandboxID, { difference, since }]) => ({
-        sandboxID,
-        difference,
-        since: at(since),
+      differences: [...this.#found].map(([sandboxID, { difference, since, reason }]) => ({
+        ...{ sandboxID, difference, since: at(since) },
+        ...(reason !== undefined && { reason }),
       })),
     };
   }
@@ -96,22 +99,23 @@ export class MachineComparison {
   }
 
   async #compare(signal: AbortSignal): Promise<void> {
-    const { registry, list, removes, graceMs } = this.#parts;
+    const { registry, list, removes } = this.#parts;
     const [before, now] = [this.#found, Date.now()];
     const found = new Map<string, Found>();
-    const add = (id: string, difference: Difference) => {
+    const add = (id: string, difference: Difference, reason?: string) => {
       const known = before.get(id);
       const isSame = known?.difference === difference;
-      found.set(id, isSame ? known : { difference, since: now, foundAt: monotonicMs() });
+      const { since, foundAt } = isSame ? known : { since: now, foundAt: monotonicMs() };
+      found.set(id, { difference, since, foundAt, ...(reason !== undefined && { reason }) });
     };
     // The records are read first, because what is created later may be in the list, but is not missing in it.
-    const expected: string[] = [];
-    for await (const sandbox of registry.list()) if (hasMachine(sandbox)) expected.push(sandbox.id);
-    const machines = await list(signal);
-    for (const id of expected.filter((each) => !machines.has(each)))
-      if (await this.#isMissing(id)) add(id, 'missing');
-    const known = new Set(expected);
-    const others = [...machines].filter((id) => !known.has(id));
+    const expected = new Map<string, string>();
+    for await (const sandbox of registry.list())
+      if (hasMachine(sandbox)) expected.set(sandbox.id, expiryId(sandbox));
+    const { ids, ended } = await list(signal);
+    for (const id of expected.keys())
+      if (!ids.has(id) && (await this.#isMissing(id))) add(id, 'missing', ended.get(id));
+    const others = [...ids].filter((id) => !expected.has(id));
     for (const id of await this.#withoutRecord(others, signal)) add(id, 'unknown');
     this.#found = found;
     this.#comparedAt = now;
@@ -120,8 +124,14 @@ export class MachineComparison {
     if (!removes) return;
     // Records that are lost would make all machines unknown.
     registry.assertKept();
-    for (const [id, { difference, foundAt }] of found)
-      if (difference === 'unknown' && monotonicMs() - foundAt >= graceMs) await this.#remove(id);
+    for (const [id, each] of found) await this.#reconcile(id, each, expected.get(id));
+  }
+
+  /** @param attempt what the record was doing before the machines were listed */
+  async #reconcile(id: string, { difference, foundAt, reason }: Found, attempt = ''): Promise<void> {
+    if (reason !== undefined) await this.#end(id, attempt, reason);
+    else if (difference === 'unknown' && monotonicMs() - foundAt >= this.#parts.graceMs)
+      await this.#remove(id);
   }
 
   /** Each machine has had its record before it was made, so one that is being created has its record now. */
@@ -144,14 +154,24 @@ export class MachineComparison {
 
   #tell(before: ReadonlyMap<string, Found>): void {
     const told = new Set<string>();
-    for (const [sandboxID, { difference, since }] of this.#found) {
+    for (const [sandboxID, { difference, since, reason }] of this.#found) {
       if (before.get(sandboxID)?.difference !== difference) continue;
       told.add(sandboxID);
       if (this.#told.has(sandboxID)) continue;
-      const line = { sandboxID, difference, since: new Date(since).toISOString() };
+      const line = { sandboxID, difference, since: new Date(since).toISOString(), reason };
       this.#parts.logger.warn(line, 'the machines and the registry differ');
     }
     this.#told = told;
+  }
+
+  async #end(id: string, attempt: string, reason: string): Promise<void> {
+    let isMine = false;
+    await this.#parts.registry.change(id, (current, now) => {
+      const next = endSandbox(current, attempt, reason, now);
+      isMine = next !== current;
+      return next;
+    });
+    if (isMine) this.#parts.logger.warn({ sandboxID: id, reason }, 'the machine of a sandbox has ended');
   }
 
   async #remove(id: string): Promise<void> {
@@ -166,9 +186,4 @@ export class MachineComparison {
     logger.warn({ sandboxID: id }, 'a machine without a record is removed');
     onChange();
   }
-}
-
-/** Returns whether the machine of a sandbox must exist now. During a hook it may exist or not. */
-function hasMachine({ phase }: Sandbox): boolean {
-  return phase === 'running' || phase === 'expiring' || phase === 'thawing' || phase === 'paused';
 }

@@ -45,6 +45,11 @@ interface Order extends WantedMachine {
   error?: unknown;
 }
 
+/** Returns a token for a daemon. */
+function newToken(): string {
+  return randomBytes(TOKEN_BYTES).toString('hex');
+}
+
 /** Makes the machines of new sandboxes, for which clients of this gateway wait. */
 export class MachineMaker {
   readonly #hook: Hook | null;
@@ -121,6 +126,23 @@ export class MachineMaker {
     );
   }
 
+  /**
+   * Records the machine that the resume hook has made for a disk, and gives its daemon the token that the sandbox has. Returns the
+   * last record.
+   */
+  async restore(
+    sandbox: Sandbox,
+    answer: string,
+    record: RecordChange,
+    signal: AbortSignal,
+  ): Promise<NextRecord> {
+    const token = sandbox.accessToken ?? newToken();
+    const { machine, init: settings } = readMachine(answer, token, this.#addresses);
+    const placed = await record((current, now) => placeMachine(current, machine, now));
+    if (placed?.phase === 'resuming') await this.#initialize(placed, settings, signal);
+    return placed;
+  }
+
   /** Calls the hook, and records the machine that it has made. */
   async #make(
     sandbox: Sandbox,
@@ -143,7 +165,7 @@ export class MachineMaker {
   /** @param onRefusal is called when the answer describes no machine, so that nothing is recorded of the run */
   #read(answer: string, onRefusal: () => void): MachineAnswer {
     try {
-      return readMachine(answer, randomBytes(TOKEN_BYTES).toString('hex'), this.#addresses);
+      return readMachine(answer, newToken(), this.#addresses);
     } catch (error) {
       onRefusal();
       throw error;

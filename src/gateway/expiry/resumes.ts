@@ -2,8 +2,8 @@ import { untilAborted, within } from '../../base/abort.ts';
 import { HttpError } from '../../base/errors.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
 import { isFair } from '../access/shares.ts';
-import { isReachable, isResumable, type Sandbox } from '../leases/sandbox.ts';
-import { beginResume } from '../leases/transitions.ts';
+import { beginResume } from '../leases/resumption.ts';
+import { isGone, isReachable, isResumable, keepsMemory, type Sandbox } from '../leases/sandbox.ts';
 import type { ReadRecord, Registry } from '../registry/registry.ts';
 import type { Scheduler } from './scheduler.ts';
 
@@ -49,9 +49,15 @@ export class Resumes {
     return this.#parts.isOn;
   }
 
+  /** Returns whether a client can have this sandbox resumed. */
+  canResume(sandbox: Sandbox): boolean {
+    return this.isOn && isGone(sandbox) && isResumable(sandbox);
+  }
+
   /** Returns whether a request must wait for this sandbox, which is not running. */
   isFor(sandbox: Sandbox): boolean {
-    return this.isOn && sandbox.autoResume !== false && isResumable(sandbox);
+    // A machine without its memory would not have what a request was for.
+    return this.isOn && sandbox.autoResume !== false && isResumable(sandbox) && keepsMemory(sandbox);
   }
 
   /**

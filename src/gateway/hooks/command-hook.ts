@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { onAbort, within } from '../../base/abort.ts';
 import { EnvdError } from '../../base/errors.ts';
 import { makePrivateDirectory } from '../../base/program/make-directory.ts';
-import { ANSWER_LIMIT, type Hook, type HookRequest } from './hook.ts';
+import { ANSWER_LIMIT, type Hook, type HookRequest, makesMachine } from './hook.ts';
 
 const RUN_ONCE = fileURLToPath(new URL('run-once.sh', import.meta.url));
 /** The directory of a run is kept for this time, in ms, because no gateway works on one attempt for longer. */
@@ -70,7 +70,7 @@ export class CommandHook implements Hook {
     await rename(written, join(directory, 'request.json'));
     const code = await this.#runOnce(directory, request, signal);
     if (code === 0) {
-      const answer = request.event === 'create' ? await tail(join(directory, 'output'), ANSWER_LIMIT) : '';
+      const answer = makesMachine(request) ? await tail(join(directory, 'output'), ANSWER_LIMIT) : '';
       // Only the last line is the answer, so that a command may also print what helps its operator.
       return answer.split('\n').at(-1) ?? '';
     }

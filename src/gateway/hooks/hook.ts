@@ -3,14 +3,14 @@ import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { EnvdError, messageOf } from '../../base/errors.ts';
 import type { OwnerQuota } from '../access/quotas.ts';
-import { expiryId, type Outcome, outcomeOf, type Sandbox } from '../leases/sandbox.ts';
+import { expiryId, keepsMemory, type Outcome, outcomeOf, type Sandbox } from '../leases/sandbox.ts';
 import type { Signer } from './signer.ts';
 
 /** An error quotes this much of the body of a refusal, in bytes; the rest is not read. */
 const QUOTED = 500;
 /** A late answer of a URL is waited for until its time limit has passed this many times. */
 const LATE_TIMES = 10;
-/** An answer to `create` may have this many bytes. */
+/** An answer that describes a machine may have this many bytes. */
 export const ANSWER_LIMIT = 16 * 1024;
 
 /**
@@ -22,7 +22,7 @@ export type HookEvent = 'expire' | 'kill' | 'resume' | 'create';
 /** Makes, pauses, removes or resumes the machine of a sandbox, in a way that the operator has configured. */
 export interface Hook {
   /**
-   * Returns the answer of the hook to `create`, and an empty text for other events. Throws `failed_precondition` when the hook
+   * Returns the answer of the hook to an event that makes a machine, and an empty text for others. Throws `failed_precondition` when the hook
    * failed, and `unavailable` when it did not answer. `signal` ends the wait, not the hook. Calls `onLate` when the hook has not
    * ended within its time and cannot be ended, so that its answer is still waited for.
    */
@@ -47,6 +47,8 @@ export interface HookRequest {
   readonly sandboxID: string;
   /** The hook must bring the machine into this state. */
   readonly outcome: Outcome | 'resume' | 'create';
+  /** The pause keeps the disk alone; the resume makes a new machine with it. */
+  readonly memory?: false;
   readonly [more: string]: unknown;
 }
 
@@ -89,11 +91,13 @@ export function hookRequest(
   drained: ReadonlySet<string> | null = null,
 ) {
   const { id, address, port, owner, host, metadata, deadline, failures, observed } = sandbox;
+  const outcome = wantedOutcome(event, sandbox);
   return {
     event,
     expiryID: expiryId(sandbox),
     sandboxID: id,
-    outcome: wantedOutcome(event, sandbox),
+    outcome,
+    ...(outcome !== 'remove' && !keepsMemory(sandbox) && ({ memory: false } as const)),
     attempt: failures + 1,
     endAt: new Date(deadline).toISOString(),
     address,
@@ -105,6 +109,11 @@ export function hookRequest(
     freeze: observed?.freeze ?? null,
     collapse: observed?.collapse ?? null,
   };
+}
+
+/** Returns whether the answer to a request describes a machine. */
+export function makesMachine({ event, memory }: HookRequest): boolean {
+  return event === 'create' || (event === 'resume' && memory === false);
 }
 
 /** The log has this message when a hook is late. */
@@ -152,10 +161,11 @@ export class UrlHook implements Hook {
       });
     const { statusCode: status = 0 } = response;
     const isDone = status >= 200 && status < 300;
-    const isRead = !isDone || request.event === 'create';
+    const isRead = !isDone || makesMachine(request);
     const text = isRead ? await beginning(response, isDone ? ANSWER_LIMIT : QUOTED).catch(() => '') : '';
     response.destroy();
     if (isDone) return text;
+    if (status === 501) throw new EnvdError('unimplemented', sentenceIn(text));
     throw new EnvdError('failed_precondition', `the hook answered ${status}: ${text}`);
   }
 
@@ -186,6 +196,17 @@ export class UrlHook implements Hook {
     const [response] = (await answered) as [IncomingMessage];
     return response.on('error', () => {});
   }
+}
+
+/** Returns the `message` of a JSON object, or other text as it is. */
+function sentenceIn(text: string): string {
+  try {
+    const { message } = Object(JSON.parse(text)) as { readonly message?: unknown };
+    if (typeof message === 'string') return message;
+  } catch {
+    // It is no JSON.
+  }
+  return text;
 }
 
 /** Returns the first `limit` bytes of a body as text, and cancels the rest. */

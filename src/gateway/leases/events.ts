@@ -17,6 +17,8 @@ export interface SandboxEvent {
   readonly owner: string | null;
   readonly templateID?: string;
   readonly host?: string;
+  /** How a machine has ended by itself. */
+  readonly detail?: string;
 }
 
 /** The step that has failed in each phase. */
@@ -36,13 +38,16 @@ export function eventsOf(
 ): readonly SandboxEvent[] {
   const sandbox = after ?? before;
   if (!sandbox) return [];
-  const { id: sandboxID, owner, templateID, host } = sandbox;
+  const { id: sandboxID, owner, templateID, host, endDetail } = sandbox;
   const described = {
     ...{ sandboxID, owner: owner ?? null },
     ...(templateID !== undefined && { templateID }),
     ...(host !== undefined && { host }),
   };
-  return changesOf(before, after, now).map(([event, reason]) => ({ event, reason, ...described }));
+  return changesOf(before, after, now).map(([event, reason]) => ({
+    ...{ event, reason, ...described },
+    ...(reason === 'ended' && endDetail !== undefined && { detail: endDetail }),
+  }));
 }
 
 type Change = readonly [event: EventKind, reason: Reason];
@@ -63,6 +68,7 @@ function stepOf(before: Sandbox, { phase, pausedFrom, endCause }: Sandbox): read
   // One that is paused on request has not expired.
   if (phase === 'committed' && pausedFrom === undefined) return [['expired', endCause ?? 'timeout']];
   if (phase === 'paused' && before.phase === 'committed') return [['paused', before.endCause ?? 'timeout']];
+  if (phase === 'removing' && endCause === 'ended') return [['failed', 'ended']];
   if (phase === 'removing' && before.phase === 'creating' && !before.isDoomed) return [['failed', 'create']];
   return [];
 }

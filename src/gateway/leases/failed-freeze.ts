@@ -1,15 +1,21 @@
-import { outcomeOf, type Sandbox } from './sandbox.ts';
+import { type ObservedFreeze, outcomeOf, type Sandbox } from './sandbox.ts';
 import { commitExpiry, fail } from './transitions.ts';
 
 /** After so many failures, an expiry continues although its guest cannot be frozen. */
 const GRACE = 3;
+const NOT_FROZEN: ObservedFreeze = { freeze: null, collapse: null };
+
+/** Goes on without a freeze. Processes that end with their machine are asked to end, which a frozen one could not do. */
+export function skipFreeze(sandbox: Sandbox, now: number): Sandbox {
+  return commitExpiry(sandbox, NOT_FROZEN, now);
+}
 
 /**
  * Counts a failure when the guest could not be frozen. The expiry continues all the same if the sandbox must be removed, or
  * if it has failed too often, because no guest may decide whether it ends.
  */
 export function failFreeze(sandbox: Sandbox, now: number): Sandbox {
-  return mustEnd(sandbox) ? commitExpiry(sandbox, { freeze: null, collapse: null }, now) : fail(sandbox, now);
+  return mustEnd(sandbox) ? skipFreeze(sandbox, now) : fail(sandbox, now);
 }
 
 function mustEnd(sandbox: Sandbox): boolean {
@@ -21,6 +27,6 @@ function mustEnd(sandbox: Sandbox): boolean {
  * any case goes on at once.
  */
 export function yieldPlace(sandbox: Sandbox, now: number): Sandbox {
-  if (mustEnd(sandbox)) return commitExpiry(sandbox, { freeze: null, collapse: null }, now);
+  if (mustEnd(sandbox)) return skipFreeze(sandbox, now);
   return { ...sandbox, isSilent: true, claim: null, retryAt: now };
 }

@@ -20,6 +20,10 @@ export type Phase = (typeof PHASES)[number];
 export const OUTCOMES = ['pause', 'remove'] as const;
 export type Outcome = (typeof OUTCOMES)[number];
 
+/** A pause keeps the memory with the disk, or the disk alone. */
+export const PAUSE_KEEPS = ['memory', 'disk'] as const;
+export type PauseKeeps = (typeof PAUSE_KEEPS)[number];
+
 /** The daemon reported this about its freeze and its collapse. A member is null if the operation failed or was not called. */
 export interface ObservedFreeze {
   readonly freeze: Readonly<Record<string, unknown>> | null;
@@ -58,6 +62,8 @@ export interface Registration extends Description {
   /** The version of the daemon's interface, by which clients choose which operations they use. */
   readonly envdVersion: string;
   readonly onExpiry: Outcome;
+  /** If this is false, the sandbox is paused without its memory when its time is up. */
+  readonly keepMemory?: boolean;
   /** If this is false, requests do not resume the sandbox when it is paused. */
   readonly autoResume?: boolean;
   /** The sandbox expires after so many seconds without use. If this is absent, only its deadline counts. */
@@ -74,7 +80,7 @@ export interface Registration extends Description {
 }
 
 /** Why a sandbox is paused or removed, if not because its time was up. */
-export type EndCause = 'idle' | 'request' | 'drain' | 'forgotten' | 'failure' | 'orphan';
+export type EndCause = 'idle' | 'request' | 'drain' | 'forgotten' | 'failure' | 'orphan' | 'ended';
 
 /** The record of a sandbox. Times are Unix ms. */
 export interface Sandbox extends Registration {
@@ -97,14 +103,23 @@ export interface Sandbox extends Registration {
   readonly isSilent?: boolean;
   /** While a client pauses the sandbox before its deadline, this is the deadline, which it gets back if the pause fails. */
   readonly pausedFrom?: number;
+  /** While a client pauses the sandbox: whether its memory is kept. */
+  readonly pauseMemory?: boolean;
   /** A paused sandbox had this time left when a client paused it, in ms; it gets the time back when it is resumed. */
   readonly leftMs?: number;
+  /** Why the hook cannot pause the sandbox, if its last pause has failed so. */
+  readonly refusal?: string;
   /** While the sandbox is being paused or removed: why, if not because its time was up. */
   readonly endCause?: EndCause;
+  /** What the list hook says about a machine that has ended by itself. It is short and printable. */
+  readonly endDetail?: string;
   /** If true, the sandbox must be removed when the running hook has ended. */
   readonly isDoomed?: boolean;
-  /** If this is absent, a hook has paused the machine of a paused sandbox. */
-  readonly machine?: 'frozen';
+  /**
+   * If this is absent, a hook has paused the machine of a paused sandbox with its memory. With `disk`, only the disk is kept, and a
+   * new machine gets it.
+   */
+  readonly machine?: 'frozen' | 'disk';
   /** A paused sandbox is forgotten at this time, or never if this is absent. */
   readonly forgetAt?: number;
   /** If true, a create hook has made the machine. Otherwise the platform has registered the sandbox. */
@@ -160,6 +175,12 @@ export function outcomeOf({ onExpiry, pausedFrom }: Sandbox): Outcome {
   return pausedFrom === undefined ? onExpiry : 'pause';
 }
 
+/** Returns whether a pause that is under way, or the last one, keeps the memory. A client's request overrides the registration. */
+export function keepsMemory({ phase, machine, pausedFrom, pauseMemory, keepMemory }: Sandbox): boolean {
+  if (machine !== undefined || phase === 'paused' || phase === 'resuming') return machine !== 'disk';
+  return (pausedFrom === undefined ? keepMemory : pauseMemory) ?? true;
+}
+
 /** Returns whether a sandbox that is not running can be resumed, now or when its pause is complete. */
 export function isResumable(sandbox: Sandbox): boolean {
   const { phase, isDoomed, isResumed } = sandbox;
@@ -191,9 +212,24 @@ export function isReachable({ phase, deadline }: Sandbox, now: number): boolean 
   return phase === 'running' && now < deadline;
 }
 
+/** Returns how a sandbox that is gone has ended, as its clients are told. */
+export function endingOf({ endDetail }: Sandbox): string {
+  return endDetail === undefined ? 'has expired' : `has ended: ${endDetail}`;
+}
+
+/** Returns whether the machine of a sandbox must exist now. During a hook it may exist or not. */
+export function hasMachine({ phase }: Sandbox): boolean {
+  return phase === 'running' || phase === 'expiring' || phase === 'thawing' || phase === 'paused';
+}
+
 /** Returns whether all connections of clients to the sandbox must be closed. */
 export function isGone({ phase }: Sandbox): boolean {
   return phase === 'committed' || phase === 'paused' || phase === 'resuming' || phase === 'removing';
+}
+
+/** Returns whether a guest that was frozen is thawed next, because its deadline was moved. */
+export function isBeingThawed({ phase, claim }: Sandbox): boolean {
+  return claim !== null && (phase === 'expiring' || phase === 'thawing');
 }
 
 /** Returns when a gateway has to act on the sandbox, in Unix ms; infinity means never. */

@@ -4,7 +4,11 @@ import { recordUse, usedAt } from './idle.ts';
 import {
   dueAt,
   type EndCause,
+  endingOf,
+  expiryId,
+  hasMachine,
   isGone,
+  keepsMemory,
   type ObservedFreeze,
   outcomeOf,
   type Paused,
@@ -20,6 +24,8 @@ import {
 
 /** A claim lapses after this time unless it is renewed, in ms. Then another gateway takes over. */
 export const LEASE_MS = 5000;
+/** Clients are told for this time why a machine has ended, before its remains and its record are removed, in ms. */
+const TOLD_MS = 60_000;
 const FIRST_RETRY_MS = 1000;
 const LONGEST_RETRY_MS = 300_000;
 
@@ -118,27 +124,52 @@ function uncommitted(sandbox: Sandbox): Sandbox {
     paused: 'is paused: resume it first',
     resuming: 'is being resumed: try again when it runs',
   };
-  throw new EnvdError('not_found', `sandbox '${sandbox.id}' ${ends[sandbox.phase] ?? 'has expired'}`);
+  throw new EnvdError('not_found', `sandbox '${sandbox.id}' ${ends[sandbox.phase] ?? endingOf(sandbox)}`);
 }
 
 /**
  * Makes a sandbox expire now, and lets the expiry pause it whatever its registration says. Throws `conflict` when the sandbox
- * is paused already, and `not_found` when it is being removed or created.
+ * is paused already, or is being paused without the memory that is to be kept, and `not_found` when it is being removed or created.
  */
-export function pause(sandbox: Sandbox, now: number, endCause: EndCause = 'request'): Sandbox {
+export function pause(
+  sandbox: Sandbox,
+  now: number,
+  endCause: EndCause = 'request',
+  pauseMemory = sandbox.keepMemory ?? true,
+): Sandbox {
   const { id, phase, deadline, pausedFrom = deadline } = sandbox;
   if (phase === 'paused' || phase === 'resuming')
     throw new EnvdError('conflict', `sandbox '${id}' is already paused`);
-  if (phase === 'committed' && outcomeOf(sandbox) === 'pause') return { ...sandbox, pausedFrom };
+  // The hook runs already.
+  if (phase === 'committed' && outcomeOf(sandbox) === 'pause') {
+    if (pauseMemory && !keepsMemory(sandbox))
+      throw new EnvdError('conflict', `sandbox '${id}' is already being paused without its memory`);
+    return { ...sandbox, pausedFrom, pauseMemory: keepsMemory(sandbox) };
+  }
   const retryAt = Math.min(sandbox.retryAt, now);
-  return { ...uncommitted(sandbox), deadline: Math.min(deadline, now), pausedFrom, retryAt, endCause };
+  const begun = { deadline: Math.min(deadline, now), pausedFrom, pauseMemory, retryAt, endCause };
+  const { refusal: _, ...rest } = uncommitted(sandbox);
+  return { ...rest, ...begun };
 }
 
 /** Lets a hook remove the machine of a sandbox as soon as no other hook runs for it. */
 export function removeSandbox(sandbox: Sandbox, now: number, endCause: EndCause = 'request'): Sandbox {
+  // Who removes a sandbox does not wait until its clients were told how its machine has ended.
+  const isTold = sandbox.endCause === 'ended' && sandbox.failures === 0 && sandbox.retryAt > now;
+  if (sandbox.phase === 'removing' && isTold) return { ...sandbox, retryAt: now };
   if (sandbox.phase === 'removing' || sandbox.isDoomed) return sandbox;
   if (IN_HOOK.includes(sandbox.phase)) return { ...sandbox, isDoomed: true, endCause };
   return toRemoving({ ...sandbox, failures: 0, endCause }, now);
+}
+
+/**
+ * Begins the removal of a sandbox whose machine has ended by itself. Returns the record unchanged if the sandbox may have another
+ * machine by now.
+ * @param attempt `expiryId` of the record before the end of the machine was known
+ */
+export function endSandbox(sandbox: Sandbox, attempt: string, endDetail: string, now: number): Sandbox {
+  if (!hasMachine(sandbox) || expiryId(sandbox) !== attempt) return sandbox;
+  return { ...removeSandbox(sandbox, now, 'ended'), retryAt: now + TOLD_MS, endDetail };
 }
 
 /** Begins the removal of the machine of a sandbox, at `retryAt`. */
@@ -157,38 +188,8 @@ export function failRemoval(sandbox: Sandbox, now: number): Sandbox {
   return { ...sandbox, ...nextAttempt(sandbox), failures, retryAt: now + retryDelay(failures) };
 }
 
-/**
- * Claims a paused sandbox for `owner`, which resumes it for `seconds`, or for the time that it had left. Returns the record
- * unchanged if the last failure is too recent.
- */
-export function beginResume(sandbox: Sandbox, owner: string, now: number, seconds?: number): Sandbox {
-  if (sandbox.retryAt > now) return sandbox;
-  const claim = { owner, until: now + LEASE_MS };
-  // The deadline must not be later than now, because a later one means that the hook has registered the sandbox again.
-  const deadline = Math.min(sandbox.deadline, now);
-  const asked = seconds === undefined ? {} : { leftMs: seconds * 1000 };
-  const change = { claim, deadline, expiries: sandbox.expiries + 1, observed: null, ...asked };
-  return transition(sandbox, 'resuming', change);
-}
-
-/** Ends a successful resume of the machine. The guest is still frozen, as in its snapshot, and is thawed next. */
-export function endResume(resumed: Sandbox, seconds: number, now: number): Sandbox {
-  if (resumed.isDoomed) return toRemoving(resumed, now);
-  const { leftMs = seconds * 1000, ...sandbox } = resumed;
-  const deadline = sandbox.deadline > now ? sandbox.deadline : now + leftMs;
-  const change = { ...usedAt(sandbox, now), deadline, failures: 0, retryAt: now, isResumed: true };
-  return transition(sandbox, 'thawing', change);
-}
-
-/** Lets a sandbox stay paused after the resume hook has failed. `keptMs` is null if it is never forgotten. */
-export function failResume(sandbox: Sandbox, keptMs: number | null, now: number): Sandbox {
-  if (sandbox.isDoomed) return toRemoving(sandbox, now);
-  const failures = sandbox.failures + 1;
-  const change = { claim: null, failures, retryAt: now + retryDelay(failures) };
-  return transition(sandbox, 'paused', { ...change, ...forgottenAfter(keptMs, now) });
-}
-
-function forgottenAfter(keptMs: number | null, now: number): Pick<Sandbox, 'forgetAt'> {
+/** Returns when a paused sandbox is forgotten; `keptMs` is null if it never is. */
+export function forgottenAfter(keptMs: number | null, now: number): Pick<Sandbox, 'forgetAt'> {
   return keptMs === null ? {} : { forgetAt: now + keptMs };
 }
 
@@ -247,11 +248,15 @@ export function complete(
   if (outcome === 'remove') return canRemove && !byHook ? toRemoving(sandbox, now) : null;
   if (sandbox.isDoomed) return toRemoving(sandbox, now);
   const { pausedFrom: _, isResumed: _resumed, machine: _machine, leftMs: _left, ...others } = sandbox;
-  const { endCause: _cause, ...rest } = others;
+  const { endCause: _cause, pauseMemory: _memory, ...rest } = others;
   const leftMs = (sandbox.pausedFrom ?? 0) - sandbox.deadline;
   const kept = { ...forgottenAfter(keptMs, now), ...(leftMs > 0 && { leftMs }) };
   const change = { claim: null, failures: 0, retryAt: 0, ...kept };
-  return transition(rest, 'paused', { ...change, ...(!byHook && { machine: 'frozen' }) });
+  const machine = keepsMemory(sandbox) ? undefined : 'disk';
+  return transition(rest, 'paused', {
+    ...change,
+    ...(byHook ? machine && { machine } : { machine: 'frozen' }),
+  });
 }
 
 /** Lets a sandbox run whose guest has been thawed. */
@@ -278,6 +283,6 @@ export function postpone(sandbox: Sandbox, now: number): Sandbox {
 }
 
 /** Returns the time until the next attempt, in ms. It doubles with each failure in a row, up to a maximum. */
-function retryDelay(failures: number): number {
+export function retryDelay(failures: number): number {
   return Math.min(FIRST_RETRY_MS * 2 ** (failures - 1), LONGEST_RETRY_MS);
 }

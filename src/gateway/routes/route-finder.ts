@@ -4,7 +4,7 @@ import type { Addresses } from '../access/addresses.ts';
 import type { Caller } from '../access/keys.ts';
 import type { PreviewCredentials } from '../access/previews.ts';
 import type { Rate, TooMany } from '../access/rates.ts';
-import { isReachable, isResumable, type Sandbox } from '../leases/sandbox.ts';
+import { endingOf, isReachable, isResumable, type Sandbox } from '../leases/sandbox.ts';
 import { hasPassed, type Via } from '../proxy/via.ts';
 import type { Registry } from '../registry/registry.ts';
 import { closedOperation, originForm } from './closed-paths.ts';
@@ -217,6 +217,6 @@ function describeAbsence(sandbox: Sandbox, { wakes }: Target): string {
   if (phase === 'creating') return `sandbox '${id}' is still being created`;
   if (phase === 'paused') return `sandbox '${id}' is paused`;
   // A client that waits for a resume must not take a sandbox that is on its way for one that is gone.
-  if (wakes || !isResumable(sandbox)) return `sandbox '${id}' was not found: it has expired`;
+  if (wakes || !isResumable(sandbox)) return `sandbox '${id}' was not found: it ${endingOf(sandbox)}`;
   return `sandbox '${id}' is being ${phase === 'resuming' ? 'resumed' : 'paused'}`;
 }

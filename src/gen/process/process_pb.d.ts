@@ -306,6 +306,13 @@ export declare type StartRequest = Message<"process.StartRequest"> & {
    * @generated from field: optional process.Limits limits = 101;
    */
   limits?: Limits | undefined;
+
+  /**
+   * Extension. The output and the end of the process are kept for GET /processes/{process}/output and /result.
+   *
+   * @generated from field: optional process.KeepOutput keep_output = 102;
+   */
+  keepOutput?: KeepOutput | undefined;
 };
 
 /**
@@ -313,6 +320,42 @@ export declare type StartRequest = Message<"process.StartRequest"> & {
  * Use `create(StartRequestSchema)` to create a new message.
  */
 export declare const StartRequestSchema: GenMessage<StartRequest>;
+
+/**
+ * Where the output of one command is kept on a disk, which `--output-directory` names, until some time after the end. Without that
+ * directory, the start is `failed_precondition`; it is `resource_exhausted` if all commands together would keep too much.
+ *
+ * @generated from message process.KeepOutput
+ */
+export declare type KeepOutput = Message<"process.KeepOutput"> & {
+  /**
+   * The last bytes of each stream are kept. The default is 1 MiB.
+   *
+   * @generated from field: optional uint64 bytes = 1;
+   */
+  bytes?: bigint | undefined;
+
+  /**
+   * They are kept for this time after the end, at most 604800 (a week). The default is 3600.
+   *
+   * @generated from field: optional uint64 seconds = 2;
+   */
+  seconds?: bigint | undefined;
+
+  /**
+   * What happens when the disk is full. If this is false, the process waits, as for a slow reader. If it is true, the process goes
+   * on, and its oldest output is lost.
+   *
+   * @generated from field: bool drop_when_full = 3;
+   */
+  dropWhenFull: boolean;
+};
+
+/**
+ * Describes the message process.KeepOutput.
+ * Use `create(KeepOutputSchema)` to create a new message.
+ */
+export declare const KeepOutputSchema: GenMessage<KeepOutput>;
 
 /**
  * Limits of one command. None raises what the daemon's own limits allow. A value that no system can keep is `invalid_argument`, and
@@ -472,6 +515,13 @@ export declare type ProcessEvent_StartEvent = Message<"process.ProcessEvent.Star
    * @generated from field: optional process.StreamOffsets offsets = 100;
    */
   offsets?: StreamOffsets | undefined;
+
+  /**
+   * Extension. The size of the terminal that the client joins, with ConnectRequest.screen.
+   *
+   * @generated from field: optional process.PTY.Size size = 101;
+   */
+  size?: PTY_Size | undefined;
 };
 
 /**
@@ -947,6 +997,16 @@ export declare type ConnectRequest = Message<"process.ConnectRequest"> & {
    * @generated from field: optional process.StreamOffsets resume_from = 100;
    */
   resumeFrom?: StreamOffsets | undefined;
+
+  /**
+   * Extension. The client shows a terminal: the program is asked to draw itself again. What is missing since resume_from, or
+   * everything without it, is replaced by sequences that put a terminal that was reset into the modes of the program. They come first
+   * as output of the terminal, and the offsets count them. Behind what is missing, the kept output comes unless the program uses the
+   * alternate screen. A process without a terminal is `failed_precondition`.
+   *
+   * @generated from field: bool screen = 101;
+   */
+  screen: boolean;
 };
 
 /**

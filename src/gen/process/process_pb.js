@@ -8,7 +8,7 @@ import { enumDesc, fileDesc, messageDesc, serviceDesc, tsEnum } from "@bufbuild/
  * Describes the file process/process.proto.
  */
 export const file_process_process = /*@__PURE__*/
-  fileDesc("ChVwcm9jZXNzL3Byb2Nlc3MucHJvdG8SB3Byb2Nlc3MiSgoDUFRZEh8KBHNpemUYASABKAsyES5wcm9jZXNzLlBUWS5TaXplGiIKBFNpemUSDAoEY29scxgBIAEoDRIMCgRyb3dzGAIgASgNIqEBCg1Qcm9jZXNzQ29uZmlnEgsKA2NtZBgBIAEoCRIMCgRhcmdzGAIgAygJEi4KBGVudnMYAyADKAsyIC5wcm9jZXNzLlByb2Nlc3NDb25maWcuRW52c0VudHJ5EhAKA2N3ZBgEIAEoCUgAiAEBGisKCUVudnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQgYKBF9jd2QiVQoLTGlzdFJlcXVlc3QSIgoFc2NvcGUY6AcgASgOMhIucHJvY2Vzcy5MaXN0U2NvcGUSDgoFdXNhZ2UY6QcgASgIEhIKCWFmdGVyX3BpZBjqByABKA0ikAIKDFByb2Nlc3NVc2FnZRITCgt1c2VyX21pY3JvcxgBIAEoBBIVCg1zeXN0ZW1fbWljcm9zGAIgASgEEhkKDG1lbW9yeV9ieXRlcxgDIAEoBEgAiAEBEh4KEXBlYWtfbWVtb3J5X2J5dGVzGAQgASgESAGIAQESEgoFdGFza3MYBSABKA1IAogBARIXCgpyZWFkX2J5dGVzGAYgASgESAOIAQESGgoNd3JpdHRlbl9ieXRlcxgHIAEoBEgEiAEBQg8KDV9tZW1vcnlfYnl0ZXNCFAoSX3BlYWtfbWVtb3J5X2J5dGVzQggKBl90YXNrc0INCgtfcmVhZF9ieXRlc0IQCg5fd3JpdHRlbl9ieXRlcyKYAgoLUHJvY2Vzc0luZm8SJgoGY29uZmlnGAEgASgLMhYucHJvY2Vzcy5Qcm9jZXNzQ29uZmlnEgsKA3BpZBgCIAEoDRIQCgN0YWcYAyABKAlIAIgBARIqCgV1c2FnZRjoByABKAsyFS5wcm9jZXNzLlByb2Nlc3NVc2FnZUgBiAEBEhQKBnBhcmVudBjpByABKA1IAogBARISCgR1c2VyGOoHIAEoCUgDiAEBEhMKBXN0YXRlGOsHIAEoCUgEiAEBEhgKCmFnZV9taWxsaXMY7AcgASgESAWIAQFCBgoEX3RhZ0IICgZfdXNhZ2VCCQoHX3BhcmVudEIHCgVfdXNlckIICgZfc3RhdGVCDQoLX2FnZV9taWxsaXMiSwoMTGlzdFJlc3BvbnNlEicKCXByb2Nlc3NlcxgBIAMoCzIULnByb2Nlc3MuUHJvY2Vzc0luZm8SEgoJdHJ1bmNhdGVkGOgHIAEoCCLsAQoMU3RhcnRSZXF1ZXN0EicKB3Byb2Nlc3MYASABKAsyFi5wcm9jZXNzLlByb2Nlc3NDb25maWcSHgoDcHR5GAIgASgLMgwucHJvY2Vzcy5QVFlIAIgBARIQCgN0YWcYAyABKAlIAYgBARISCgVzdGRpbhgEIAEoCEgCiAEBEhUKCHN0YXJ0X2lkGGQgASgJSAOIAQESJAoGbGltaXRzGGUgASgLMg8ucHJvY2Vzcy5MaW1pdHNIBIgBAUIGCgRfcHR5QgYKBF90YWdCCAoGX3N0ZGluQgsKCV9zdGFydF9pZEIJCgdfbGltaXRzIpACCgZMaW1pdHMSGQoMbWVtb3J5X2J5dGVzGAEgASgESACIAQESFwoKY3B1X3dlaWdodBgCIAEoDUgBiAEBEhgKC2NwdV9wZXJjZW50GAMgASgNSAKIAQESEgoFdGFza3MYBCABKA1IA4gBARIXCgpvcGVuX2ZpbGVzGAUgASgNSASIAQESFwoKZmlsZV9ieXRlcxgGIAEoBEgFiAEBEhEKBG5pY2UYByABKAVIBogBAUIPCg1fbWVtb3J5X2J5dGVzQg0KC19jcHVfd2VpZ2h0Qg4KDF9jcHVfcGVyY2VudEIICgZfdGFza3NCDQoLX29wZW5fZmlsZXNCDQoLX2ZpbGVfYnl0ZXNCBwoFX25pY2UiYgoNVXBkYXRlUmVxdWVzdBIpCgdwcm9jZXNzGAEgASgLMhgucHJvY2Vzcy5Qcm9jZXNzU2VsZWN0b3ISHgoDcHR5GAIgASgLMgwucHJvY2Vzcy5QVFlIAIgBAUIGCgRfcHR5IhAKDlVwZGF0ZVJlc3BvbnNlItoFCgxQcm9jZXNzRXZlbnQSMQoFc3RhcnQYASABKAsyIC5wcm9jZXNzLlByb2Nlc3NFdmVudC5TdGFydEV2ZW50SAASLwoEZGF0YRgCIAEoCzIfLnByb2Nlc3MuUHJvY2Vzc0V2ZW50LkRhdGFFdmVudEgAEi0KA2VuZBgDIAEoCzIeLnByb2Nlc3MuUHJvY2Vzc0V2ZW50LkVuZEV2ZW50SAASNAoJa2VlcGFsaXZlGAQgASgLMh8ucHJvY2Vzcy5Qcm9jZXNzRXZlbnQuS2VlcEFsaXZlSAASLQoDZ2FwGGQgASgLMh4ucHJvY2Vzcy5Qcm9jZXNzRXZlbnQuR2FwRXZlbnRIABpTCgpTdGFydEV2ZW50EgsKA3BpZBgBIAEoDRIsCgdvZmZzZXRzGGQgASgLMhYucHJvY2Vzcy5TdHJlYW1PZmZzZXRzSACIAQFCCgoIX29mZnNldHMaSAoJRGF0YUV2ZW50EhAKBnN0ZG91dBgBIAEoDEgAEhAKBnN0ZGVychgCIAEoDEgAEg0KA3B0eRgDIAEoDEgAQggKBm91dHB1dBrGAQoIRW5kRXZlbnQSEQoJZXhpdF9jb2RlGAEgASgREg4KBmV4aXRlZBgCIAEoCBIOCgZzdGF0dXMYAyABKAkSEgoFZXJyb3IYBCABKAlIAIgBARIiCgZyZWFzb24YZCABKA4yEi5wcm9jZXNzLkVuZFJlYXNvbhITCgZzaWduYWwYZSABKAlIAYgBARIlCgV1c2FnZRhmIAEoCzIWLnByb2Nlc3MuUmVzb3VyY2VVc2FnZUIICgZfZXJyb3JCCQoHX3NpZ25hbBpUCghHYXBFdmVudBIkCgRmcm9tGAEgASgLMhYucHJvY2Vzcy5TdHJlYW1PZmZzZXRzEiIKAnRvGAIgASgLMhYucHJvY2Vzcy5TdHJlYW1PZmZzZXRzGgsKCUtlZXBBbGl2ZUIHCgVldmVudCI8Cg1TdHJlYW1PZmZzZXRzEg4KBnN0ZG91dBgBIAEoBBIOCgZzdGRlcnIYAiABKAQSCwoDcHR5GAMgASgEIp8BCg1SZXNvdXJjZVVzYWdlEhMKC3VzZXJfbWljcm9zGAEgASgEEhUKDXN5c3RlbV9taWNyb3MYAiABKAQSHgoRcGVha19tZW1vcnlfYnl0ZXMYAyABKARIAIgBARIaCg1yZWZ1c2VkX3Rhc2tzGAQgASgESAGIAQFCFAoSX3BlYWtfbWVtb3J5X2J5dGVzQhAKDl9yZWZ1c2VkX3Rhc2tzIjUKDVN0YXJ0UmVzcG9uc2USJAoFZXZlbnQYASABKAsyFS5wcm9jZXNzLlByb2Nlc3NFdmVudCI3Cg9Db25uZWN0UmVzcG9uc2USJAoFZXZlbnQYASABKAsyFS5wcm9jZXNzLlByb2Nlc3NFdmVudCJjChBTZW5kSW5wdXRSZXF1ZXN0EikKB3Byb2Nlc3MYASABKAsyGC5wcm9jZXNzLlByb2Nlc3NTZWxlY3RvchIkCgVpbnB1dBgCIAEoCzIVLnByb2Nlc3MuUHJvY2Vzc0lucHV0IhMKEVNlbmRJbnB1dFJlc3BvbnNlIjcKDFByb2Nlc3NJbnB1dBIPCgVzdGRpbhgBIAEoDEgAEg0KA3B0eRgCIAEoDEgAQgcKBWlucHV0IsICChJTdHJlYW1JbnB1dFJlcXVlc3QSNwoFc3RhcnQYASABKAsyJi5wcm9jZXNzLlN0cmVhbUlucHV0UmVxdWVzdC5TdGFydEV2ZW50SAASNQoEZGF0YRgCIAEoCzIlLnByb2Nlc3MuU3RyZWFtSW5wdXRSZXF1ZXN0LkRhdGFFdmVudEgAEjoKCWtlZXBhbGl2ZRgDIAEoCzIlLnByb2Nlc3MuU3RyZWFtSW5wdXRSZXF1ZXN0LktlZXBBbGl2ZUgAGjcKClN0YXJ0RXZlbnQSKQoHcHJvY2VzcxgBIAEoCzIYLnByb2Nlc3MuUHJvY2Vzc1NlbGVjdG9yGjEKCURhdGFFdmVudBIkCgVpbnB1dBgCIAEoCzIVLnByb2Nlc3MuUHJvY2Vzc0lucHV0GgsKCUtlZXBBbGl2ZUIHCgVldmVudCIVChNTdHJlYW1JbnB1dFJlc3BvbnNlIoQBChFTZW5kU2lnbmFsUmVxdWVzdBIpCgdwcm9jZXNzGAEgASgLMhgucHJvY2Vzcy5Qcm9jZXNzU2VsZWN0b3ISHwoGc2lnbmFsGAIgASgOMg8ucHJvY2Vzcy5TaWduYWwSIwoFc2NvcGUYZCABKA4yFC5wcm9jZXNzLlNpZ25hbFNjb3BlIhQKElNlbmRTaWduYWxSZXNwb25zZSI+ChFDbG9zZVN0ZGluUmVxdWVzdBIpCgdwcm9jZXNzGAEgASgLMhgucHJvY2Vzcy5Qcm9jZXNzU2VsZWN0b3IiFAoSQ2xvc2VTdGRpblJlc3BvbnNlIn0KDkNvbm5lY3RSZXF1ZXN0EikKB3Byb2Nlc3MYASABKAsyGC5wcm9jZXNzLlByb2Nlc3NTZWxlY3RvchIwCgtyZXN1bWVfZnJvbRhkIAEoCzIWLnByb2Nlc3MuU3RyZWFtT2Zmc2V0c0gAiAEBQg4KDF9yZXN1bWVfZnJvbSI7Cg9Qcm9jZXNzU2VsZWN0b3ISDQoDcGlkGAEgASgNSAASDQoDdGFnGAIgASgJSABCCgoIc2VsZWN0b3IqPQoJTGlzdFNjb3BlEhoKFkxJU1RfU0NPUEVfVU5TUEVDSUZJRUQQABIUChBMSVNUX1NDT1BFX0dVRVNUEAEqjgEKCUVuZFJlYXNvbhIaChZFTkRfUkVBU09OX1VOU1BFQ0lGSUVEEAASFQoRRU5EX1JFQVNPTl9FWElURUQQARIXChNFTkRfUkVBU09OX1NJR05BTEVEEAISFwoTRU5EX1JFQVNPTl9ERUFETElORRADEhwKGEVORF9SRUFTT05fT1VUX09GX01FTU9SWRAEKkgKBlNpZ25hbBIWChJTSUdOQUxfVU5TUEVDSUZJRUQQABISCg5TSUdOQUxfU0lHVEVSTRAPEhIKDlNJR05BTF9TSUdLSUxMEAkqQgoLU2lnbmFsU2NvcGUSHAoYU0lHTkFMX1NDT1BFX1VOU1BFQ0lGSUVEEAASFQoRU0lHTkFMX1NDT1BFX1RSRUUQATKRBAoHUHJvY2VzcxIzCgRMaXN0EhQucHJvY2Vzcy5MaXN0UmVxdWVzdBoVLnByb2Nlc3MuTGlzdFJlc3BvbnNlEj4KB0Nvbm5lY3QSFy5wcm9jZXNzLkNvbm5lY3RSZXF1ZXN0GhgucHJvY2Vzcy5Db25uZWN0UmVzcG9uc2UwARI4CgVTdGFydBIVLnByb2Nlc3MuU3RhcnRSZXF1ZXN0GhYucHJvY2Vzcy5TdGFydFJlc3BvbnNlMAESOQoGVXBkYXRlEhYucHJvY2Vzcy5VcGRhdGVSZXF1ZXN0GhcucHJvY2Vzcy5VcGRhdGVSZXNwb25zZRJKCgtTdHJlYW1JbnB1dBIbLnByb2Nlc3MuU3RyZWFtSW5wdXRSZXF1ZXN0GhwucHJvY2Vzcy5TdHJlYW1JbnB1dFJlc3BvbnNlKAESQgoJU2VuZElucHV0EhkucHJvY2Vzcy5TZW5kSW5wdXRSZXF1ZXN0GhoucHJvY2Vzcy5TZW5kSW5wdXRSZXNwb25zZRJFCgpTZW5kU2lnbmFsEhoucHJvY2Vzcy5TZW5kU2lnbmFsUmVxdWVzdBobLnByb2Nlc3MuU2VuZFNpZ25hbFJlc3BvbnNlEkUKCkNsb3NlU3RkaW4SGi5wcm9jZXNzLkNsb3NlU3RkaW5SZXF1ZXN0GhsucHJvY2Vzcy5DbG9zZVN0ZGluUmVzcG9uc2ViBnByb3RvMw");
+  fileDesc("ChVwcm9jZXNzL3Byb2Nlc3MucHJvdG8SB3Byb2Nlc3MiSgoDUFRZEh8KBHNpemUYASABKAsyES5wcm9jZXNzLlBUWS5TaXplGiIKBFNpemUSDAoEY29scxgBIAEoDRIMCgRyb3dzGAIgASgNIqEBCg1Qcm9jZXNzQ29uZmlnEgsKA2NtZBgBIAEoCRIMCgRhcmdzGAIgAygJEi4KBGVudnMYAyADKAsyIC5wcm9jZXNzLlByb2Nlc3NDb25maWcuRW52c0VudHJ5EhAKA2N3ZBgEIAEoCUgAiAEBGisKCUVudnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQgYKBF9jd2QiVQoLTGlzdFJlcXVlc3QSIgoFc2NvcGUY6AcgASgOMhIucHJvY2Vzcy5MaXN0U2NvcGUSDgoFdXNhZ2UY6QcgASgIEhIKCWFmdGVyX3BpZBjqByABKA0ikAIKDFByb2Nlc3NVc2FnZRITCgt1c2VyX21pY3JvcxgBIAEoBBIVCg1zeXN0ZW1fbWljcm9zGAIgASgEEhkKDG1lbW9yeV9ieXRlcxgDIAEoBEgAiAEBEh4KEXBlYWtfbWVtb3J5X2J5dGVzGAQgASgESAGIAQESEgoFdGFza3MYBSABKA1IAogBARIXCgpyZWFkX2J5dGVzGAYgASgESAOIAQESGgoNd3JpdHRlbl9ieXRlcxgHIAEoBEgEiAEBQg8KDV9tZW1vcnlfYnl0ZXNCFAoSX3BlYWtfbWVtb3J5X2J5dGVzQggKBl90YXNrc0INCgtfcmVhZF9ieXRlc0IQCg5fd3JpdHRlbl9ieXRlcyKYAgoLUHJvY2Vzc0luZm8SJgoGY29uZmlnGAEgASgLMhYucHJvY2Vzcy5Qcm9jZXNzQ29uZmlnEgsKA3BpZBgCIAEoDRIQCgN0YWcYAyABKAlIAIgBARIqCgV1c2FnZRjoByABKAsyFS5wcm9jZXNzLlByb2Nlc3NVc2FnZUgBiAEBEhQKBnBhcmVudBjpByABKA1IAogBARISCgR1c2VyGOoHIAEoCUgDiAEBEhMKBXN0YXRlGOsHIAEoCUgEiAEBEhgKCmFnZV9taWxsaXMY7AcgASgESAWIAQFCBgoEX3RhZ0IICgZfdXNhZ2VCCQoHX3BhcmVudEIHCgVfdXNlckIICgZfc3RhdGVCDQoLX2FnZV9taWxsaXMiSwoMTGlzdFJlc3BvbnNlEicKCXByb2Nlc3NlcxgBIAMoCzIULnByb2Nlc3MuUHJvY2Vzc0luZm8SEgoJdHJ1bmNhdGVkGOgHIAEoCCKrAgoMU3RhcnRSZXF1ZXN0EicKB3Byb2Nlc3MYASABKAsyFi5wcm9jZXNzLlByb2Nlc3NDb25maWcSHgoDcHR5GAIgASgLMgwucHJvY2Vzcy5QVFlIAIgBARIQCgN0YWcYAyABKAlIAYgBARISCgVzdGRpbhgEIAEoCEgCiAEBEhUKCHN0YXJ0X2lkGGQgASgJSAOIAQESJAoGbGltaXRzGGUgASgLMg8ucHJvY2Vzcy5MaW1pdHNIBIgBARItCgtrZWVwX291dHB1dBhmIAEoCzITLnByb2Nlc3MuS2VlcE91dHB1dEgFiAEBQgYKBF9wdHlCBgoEX3RhZ0IICgZfc3RkaW5CCwoJX3N0YXJ0X2lkQgkKB19saW1pdHNCDgoMX2tlZXBfb3V0cHV0ImQKCktlZXBPdXRwdXQSEgoFYnl0ZXMYASABKARIAIgBARIUCgdzZWNvbmRzGAIgASgESAGIAQESFgoOZHJvcF93aGVuX2Z1bGwYAyABKAhCCAoGX2J5dGVzQgoKCF9zZWNvbmRzIpACCgZMaW1pdHMSGQoMbWVtb3J5X2J5dGVzGAEgASgESACIAQESFwoKY3B1X3dlaWdodBgCIAEoDUgBiAEBEhgKC2NwdV9wZXJjZW50GAMgASgNSAKIAQESEgoFdGFza3MYBCABKA1IA4gBARIXCgpvcGVuX2ZpbGVzGAUgASgNSASIAQESFwoKZmlsZV9ieXRlcxgGIAEoBEgFiAEBEhEKBG5pY2UYByABKAVIBogBAUIPCg1fbWVtb3J5X2J5dGVzQg0KC19jcHVfd2VpZ2h0Qg4KDF9jcHVfcGVyY2VudEIICgZfdGFza3NCDQoLX29wZW5fZmlsZXNCDQoLX2ZpbGVfYnl0ZXNCBwoFX25pY2UiYgoNVXBkYXRlUmVxdWVzdBIpCgdwcm9jZXNzGAEgASgLMhgucHJvY2Vzcy5Qcm9jZXNzU2VsZWN0b3ISHgoDcHR5GAIgASgLMgwucHJvY2Vzcy5QVFlIAIgBAUIGCgRfcHR5IhAKDlVwZGF0ZVJlc3BvbnNlIooGCgxQcm9jZXNzRXZlbnQSMQoFc3RhcnQYASABKAsyIC5wcm9jZXNzLlByb2Nlc3NFdmVudC5TdGFydEV2ZW50SAASLwoEZGF0YRgCIAEoCzIfLnByb2Nlc3MuUHJvY2Vzc0V2ZW50LkRhdGFFdmVudEgAEi0KA2VuZBgDIAEoCzIeLnByb2Nlc3MuUHJvY2Vzc0V2ZW50LkVuZEV2ZW50SAASNAoJa2VlcGFsaXZlGAQgASgLMh8ucHJvY2Vzcy5Qcm9jZXNzRXZlbnQuS2VlcEFsaXZlSAASLQoDZ2FwGGQgASgLMh4ucHJvY2Vzcy5Qcm9jZXNzRXZlbnQuR2FwRXZlbnRIABqCAQoKU3RhcnRFdmVudBILCgNwaWQYASABKA0SLAoHb2Zmc2V0cxhkIAEoCzIWLnByb2Nlc3MuU3RyZWFtT2Zmc2V0c0gAiAEBEiQKBHNpemUYZSABKAsyES5wcm9jZXNzLlBUWS5TaXplSAGIAQFCCgoIX29mZnNldHNCBwoFX3NpemUaSAoJRGF0YUV2ZW50EhAKBnN0ZG91dBgBIAEoDEgAEhAKBnN0ZGVychgCIAEoDEgAEg0KA3B0eRgDIAEoDEgAQggKBm91dHB1dBrGAQoIRW5kRXZlbnQSEQoJZXhpdF9jb2RlGAEgASgREg4KBmV4aXRlZBgCIAEoCBIOCgZzdGF0dXMYAyABKAkSEgoFZXJyb3IYBCABKAlIAIgBARIiCgZyZWFzb24YZCABKA4yEi5wcm9jZXNzLkVuZFJlYXNvbhITCgZzaWduYWwYZSABKAlIAYgBARIlCgV1c2FnZRhmIAEoCzIWLnByb2Nlc3MuUmVzb3VyY2VVc2FnZUIICgZfZXJyb3JCCQoHX3NpZ25hbBpUCghHYXBFdmVudBIkCgRmcm9tGAEgASgLMhYucHJvY2Vzcy5TdHJlYW1PZmZzZXRzEiIKAnRvGAIgASgLMhYucHJvY2Vzcy5TdHJlYW1PZmZzZXRzGgsKCUtlZXBBbGl2ZUIHCgVldmVudCI8Cg1TdHJlYW1PZmZzZXRzEg4KBnN0ZG91dBgBIAEoBBIOCgZzdGRlcnIYAiABKAQSCwoDcHR5GAMgASgEIp8BCg1SZXNvdXJjZVVzYWdlEhMKC3VzZXJfbWljcm9zGAEgASgEEhUKDXN5c3RlbV9taWNyb3MYAiABKAQSHgoRcGVha19tZW1vcnlfYnl0ZXMYAyABKARIAIgBARIaCg1yZWZ1c2VkX3Rhc2tzGAQgASgESAGIAQFCFAoSX3BlYWtfbWVtb3J5X2J5dGVzQhAKDl9yZWZ1c2VkX3Rhc2tzIjUKDVN0YXJ0UmVzcG9uc2USJAoFZXZlbnQYASABKAsyFS5wcm9jZXNzLlByb2Nlc3NFdmVudCI3Cg9Db25uZWN0UmVzcG9uc2USJAoFZXZlbnQYASABKAsyFS5wcm9jZXNzLlByb2Nlc3NFdmVudCJjChBTZW5kSW5wdXRSZXF1ZXN0EikKB3Byb2Nlc3MYASABKAsyGC5wcm9jZXNzLlByb2Nlc3NTZWxlY3RvchIkCgVpbnB1dBgCIAEoCzIVLnByb2Nlc3MuUHJvY2Vzc0lucHV0IhMKEVNlbmRJbnB1dFJlc3BvbnNlIjcKDFByb2Nlc3NJbnB1dBIPCgVzdGRpbhgBIAEoDEgAEg0KA3B0eRgCIAEoDEgAQgcKBWlucHV0IsICChJTdHJlYW1JbnB1dFJlcXVlc3QSNwoFc3RhcnQYASABKAsyJi5wcm9jZXNzLlN0cmVhbUlucHV0UmVxdWVzdC5TdGFydEV2ZW50SAASNQoEZGF0YRgCIAEoCzIlLnByb2Nlc3MuU3RyZWFtSW5wdXRSZXF1ZXN0LkRhdGFFdmVudEgAEjoKCWtlZXBhbGl2ZRgDIAEoCzIlLnByb2Nlc3MuU3RyZWFtSW5wdXRSZXF1ZXN0LktlZXBBbGl2ZUgAGjcKClN0YXJ0RXZlbnQSKQoHcHJvY2VzcxgBIAEoCzIYLnByb2Nlc3MuUHJvY2Vzc1NlbGVjdG9yGjEKCURhdGFFdmVudBIkCgVpbnB1dBgCIAEoCzIVLnByb2Nlc3MuUHJvY2Vzc0lucHV0GgsKCUtlZXBBbGl2ZUIHCgVldmVudCIVChNTdHJlYW1JbnB1dFJlc3BvbnNlIoQBChFTZW5kU2lnbmFsUmVxdWVzdBIpCgdwcm9jZXNzGAEgASgLMhgucHJvY2Vzcy5Qcm9jZXNzU2VsZWN0b3ISHwoGc2lnbmFsGAIgASgOMg8ucHJvY2Vzcy5TaWduYWwSIwoFc2NvcGUYZCABKA4yFC5wcm9jZXNzLlNpZ25hbFNjb3BlIhQKElNlbmRTaWduYWxSZXNwb25zZSI+ChFDbG9zZVN0ZGluUmVxdWVzdBIpCgdwcm9jZXNzGAEgASgLMhgucHJvY2Vzcy5Qcm9jZXNzU2VsZWN0b3IiFAoSQ2xvc2VTdGRpblJlc3BvbnNlIo0BCg5Db25uZWN0UmVxdWVzdBIpCgdwcm9jZXNzGAEgASgLMhgucHJvY2Vzcy5Qcm9jZXNzU2VsZWN0b3ISMAoLcmVzdW1lX2Zyb20YZCABKAsyFi5wcm9jZXNzLlN0cmVhbU9mZnNldHNIAIgBARIOCgZzY3JlZW4YZSABKAhCDgoMX3Jlc3VtZV9mcm9tIjsKD1Byb2Nlc3NTZWxlY3RvchINCgNwaWQYASABKA1IABINCgN0YWcYAiABKAlIAEIKCghzZWxlY3Rvcio9CglMaXN0U2NvcGUSGgoWTElTVF9TQ09QRV9VTlNQRUNJRklFRBAAEhQKEExJU1RfU0NPUEVfR1VFU1QQASqOAQoJRW5kUmVhc29uEhoKFkVORF9SRUFTT05fVU5TUEVDSUZJRUQQABIVChFFTkRfUkVBU09OX0VYSVRFRBABEhcKE0VORF9SRUFTT05fU0lHTkFMRUQQAhIXChNFTkRfUkVBU09OX0RFQURMSU5FEAMSHAoYRU5EX1JFQVNPTl9PVVRfT0ZfTUVNT1JZEAQqSAoGU2lnbmFsEhYKElNJR05BTF9VTlNQRUNJRklFRBAAEhIKDlNJR05BTF9TSUdURVJNEA8SEgoOU0lHTkFMX1NJR0tJTEwQCSpCCgtTaWduYWxTY29wZRIcChhTSUdOQUxfU0NPUEVfVU5TUEVDSUZJRUQQABIVChFTSUdOQUxfU0NPUEVfVFJFRRABMpEECgdQcm9jZXNzEjMKBExpc3QSFC5wcm9jZXNzLkxpc3RSZXF1ZXN0GhUucHJvY2Vzcy5MaXN0UmVzcG9uc2USPgoHQ29ubmVjdBIXLnByb2Nlc3MuQ29ubmVjdFJlcXVlc3QaGC5wcm9jZXNzLkNvbm5lY3RSZXNwb25zZTABEjgKBVN0YXJ0EhUucHJvY2Vzcy5TdGFydFJlcXVlc3QaFi5wcm9jZXNzLlN0YXJ0UmVzcG9uc2UwARI5CgZVcGRhdGUSFi5wcm9jZXNzLlVwZGF0ZVJlcXVlc3QaFy5wcm9jZXNzLlVwZGF0ZVJlc3BvbnNlEkoKC1N0cmVhbUlucHV0EhsucHJvY2Vzcy5TdHJlYW1JbnB1dFJlcXVlc3QaHC5wcm9jZXNzLlN0cmVhbUlucHV0UmVzcG9uc2UoARJCCglTZW5kSW5wdXQSGS5wcm9jZXNzLlNlbmRJbnB1dFJlcXVlc3QaGi5wcm9jZXNzLlNlbmRJbnB1dFJlc3BvbnNlEkUKClNlbmRTaWduYWwSGi5wcm9jZXNzLlNlbmRTaWduYWxSZXF1ZXN0GhsucHJvY2Vzcy5TZW5kU2lnbmFsUmVzcG9uc2USRQoKQ2xvc2VTdGRpbhIaLnByb2Nlc3MuQ2xvc2VTdGRpblJlcXVlc3QaGy5wcm9jZXNzLkNsb3NlU3RkaW5SZXNwb25zZWIGcHJvdG8z");
 
 /**
  * Describes the message process.PTY.
@@ -67,193 +67,200 @@ export const StartRequestSchema = /*@__PURE__*/
   messageDesc(file_process_process, 6);
 
 /**
+ * Describes the message process.KeepOutput.
+ * Use `create(KeepOutputSchema)` to create a new message.
+ */
+export const KeepOutputSchema = /*@__PURE__*/
+  messageDesc(file_process_process, 7);
+
+/**
  * Describes the message process.Limits.
  * Use `create(LimitsSchema)` to create a new message.
  */
 export const LimitsSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 7);
+  messageDesc(file_process_process, 8);
 
 /**
  * Describes the message process.UpdateRequest.
  * Use `create(UpdateRequestSchema)` to create a new message.
  */
 export const UpdateRequestSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 8);
+  messageDesc(file_process_process, 9);
 
 /**
  * Describes the message process.UpdateResponse.
  * Use `create(UpdateResponseSchema)` to create a new message.
  */
 export const UpdateResponseSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 9);
+  messageDesc(file_process_process, 10);
 
 /**
  * Describes the message process.ProcessEvent.
  * Use `create(ProcessEventSchema)` to create a new message.
  */
 export const ProcessEventSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 10);
+  messageDesc(file_process_process, 11);
 
 /**
  * Describes the message process.ProcessEvent.StartEvent.
  * Use `create(ProcessEvent_StartEventSchema)` to create a new message.
  */
 export const ProcessEvent_StartEventSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 10, 0);
+  messageDesc(file_process_process, 11, 0);
 
 /**
  * Describes the message process.ProcessEvent.DataEvent.
  * Use `create(ProcessEvent_DataEventSchema)` to create a new message.
  */
 export const ProcessEvent_DataEventSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 10, 1);
+  messageDesc(file_process_process, 11, 1);
 
 /**
  * Describes the message process.ProcessEvent.EndEvent.
  * Use `create(ProcessEvent_EndEventSchema)` to create a new message.
  */
 export const ProcessEvent_EndEventSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 10, 2);
+  messageDesc(file_process_process, 11, 2);
 
 /**
  * Describes the message process.ProcessEvent.GapEvent.
  * Use `create(ProcessEvent_GapEventSchema)` to create a new message.
  */
 export const ProcessEvent_GapEventSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 10, 3);
+  messageDesc(file_process_process, 11, 3);
 
 /**
  * Describes the message process.ProcessEvent.KeepAlive.
  * Use `create(ProcessEvent_KeepAliveSchema)` to create a new message.
  */
 export const ProcessEvent_KeepAliveSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 10, 4);
+  messageDesc(file_process_process, 11, 4);
 
 /**
  * Describes the message process.StreamOffsets.
  * Use `create(StreamOffsetsSchema)` to create a new message.
  */
 export const StreamOffsetsSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 11);
+  messageDesc(file_process_process, 12);
 
 /**
  * Describes the message process.ResourceUsage.
  * Use `create(ResourceUsageSchema)` to create a new message.
  */
 export const ResourceUsageSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 12);
+  messageDesc(file_process_process, 13);
 
 /**
  * Describes the message process.StartResponse.
  * Use `create(StartResponseSchema)` to create a new message.
  */
 export const StartResponseSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 13);
+  messageDesc(file_process_process, 14);
 
 /**
  * Describes the message process.ConnectResponse.
  * Use `create(ConnectResponseSchema)` to create a new message.
  */
 export const ConnectResponseSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 14);
+  messageDesc(file_process_process, 15);
 
 /**
  * Describes the message process.SendInputRequest.
  * Use `create(SendInputRequestSchema)` to create a new message.
  */
 export const SendInputRequestSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 15);
+  messageDesc(file_process_process, 16);
 
 /**
  * Describes the message process.SendInputResponse.
  * Use `create(SendInputResponseSchema)` to create a new message.
  */
 export const SendInputResponseSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 16);
+  messageDesc(file_process_process, 17);
 
 /**
  * Describes the message process.ProcessInput.
  * Use `create(ProcessInputSchema)` to create a new message.
  */
 export const ProcessInputSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 17);
+  messageDesc(file_process_process, 18);
 
 /**
  * Describes the message process.StreamInputRequest.
  * Use `create(StreamInputRequestSchema)` to create a new message.
  */
 export const StreamInputRequestSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 18);
+  messageDesc(file_process_process, 19);
 
 /**
  * Describes the message process.StreamInputRequest.StartEvent.
  * Use `create(StreamInputRequest_StartEventSchema)` to create a new message.
  */
 export const StreamInputRequest_StartEventSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 18, 0);
+  messageDesc(file_process_process, 19, 0);
 
 /**
  * Describes the message process.StreamInputRequest.DataEvent.
  * Use `create(StreamInputRequest_DataEventSchema)` to create a new message.
  */
 export const StreamInputRequest_DataEventSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 18, 1);
+  messageDesc(file_process_process, 19, 1);
 
 /**
  * Describes the message process.StreamInputRequest.KeepAlive.
  * Use `create(StreamInputRequest_KeepAliveSchema)` to create a new message.
  */
 export const StreamInputRequest_KeepAliveSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 18, 2);
+  messageDesc(file_process_process, 19, 2);
 
 /**
  * Describes the message process.StreamInputResponse.
  * Use `create(StreamInputResponseSchema)` to create a new message.
  */
 export const StreamInputResponseSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 19);
+  messageDesc(file_process_process, 20);
 
 /**
  * Describes the message process.SendSignalRequest.
  * Use `create(SendSignalRequestSchema)` to create a new message.
  */
 export const SendSignalRequestSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 20);
+  messageDesc(file_process_process, 21);
 
 /**
  * Describes the message process.SendSignalResponse.
  * Use `create(SendSignalResponseSchema)` to create a new message.
  */
 export const SendSignalResponseSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 21);
+  messageDesc(file_process_process, 22);
 
 /**
  * Describes the message process.CloseStdinRequest.
  * Use `create(CloseStdinRequestSchema)` to create a new message.
  */
 export const CloseStdinRequestSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 22);
+  messageDesc(file_process_process, 23);
 
 /**
  * Describes the message process.CloseStdinResponse.
  * Use `create(CloseStdinResponseSchema)` to create a new message.
  */
 export const CloseStdinResponseSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 23);
+  messageDesc(file_process_process, 24);
 
 /**
  * Describes the message process.ConnectRequest.
  * Use `create(ConnectRequestSchema)` to create a new message.
  */
 export const ConnectRequestSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 24);
+  messageDesc(file_process_process, 25);
 
 /**
  * Describes the message process.ProcessSelector.
  * Use `create(ProcessSelectorSchema)` to create a new message.
  */
 export const ProcessSelectorSchema = /*@__PURE__*/
-  messageDesc(file_process_process, 25);
+  messageDesc(file_process_process, 26);
 
 /**
  * Describes the enum process.ListScope.

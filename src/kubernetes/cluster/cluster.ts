@@ -1,16 +1,21 @@
 import { readFileSync } from 'node:fs';
+import { setTimeout as delay } from 'node:timers/promises';
 import {
   ApiException,
   CoreV1Api,
   KubeConfig,
+  NetworkingV1Api,
   PatchStrategy,
   type RequestContext,
   setHeaderOptions,
   type V1ConfigMap,
+  type V1NetworkPolicy,
+  type V1PersistentVolumeClaim,
   type V1Pod,
 } from '@kubernetes/client-node';
 import { EnvdError, messageOf } from '../../base/errors.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
+import type { KeptClaim } from '../pods/claims.ts';
 import { OWNER, SANDBOX, STATE, TEMPLATE } from '../pods/labels.ts';
 import { nameOf } from '../pods/state.ts';
 import { Watched } from './watched.ts';
@@ -60,6 +65,7 @@ export class Cluster {
   readonly pods: Watched<V1Pod>;
   readonly templates: Watched<V1ConfigMap>;
   readonly #api: CoreV1Api;
+  readonly #networking: NetworkingV1Api;
   readonly #namespace: string;
 
   /** @param kubeconfig the path of a file; null: this program runs in a Pod, with a service account */
@@ -67,6 +73,7 @@ export class Cluster {
     const access = readAccess(kubeconfig);
     const api = access.makeApiClient(CoreV1Api);
     this.#api = api;
+    this.#networking = access.makeApiClient(NetworkingV1Api);
     this.#namespace = namespace;
     const scope = { namespace, labelSelector: TEMPLATE };
     const pods = { namespace, kind: 'pods' } as const;
@@ -89,6 +96,69 @@ export class Cluster {
   create(pod: V1Pod): Promise<V1Pod> {
     const body = { namespace: this.#namespace, body: pod };
     return this.#ask('create', 'create a Pod', () => this.#api.createNamespacedPod(body));
+  }
+
+  /** Makes a policy. It is no failure if it is there already. */
+  async limit(policy: V1NetworkPolicy): Promise<void> {
+    const body = { namespace: this.#namespace, body: policy };
+    try {
+      await this.#ask('create', 'create a NetworkPolicy', () =>
+        this.#networking.createNamespacedNetworkPolicy(body),
+      );
+    } catch (error) {
+      if (apiStatusOf(error) !== 409) throw error;
+    }
+  }
+
+  /** Returns the claims that stay for a paused sandbox, or for all. */
+  async claimsOf(sandbox: string | null): Promise<readonly V1PersistentVolumeClaim[]> {
+    const labelSelector = sandbox === null ? SANDBOX : `${SANDBOX}=${sandbox}`;
+    const list = await this.#ask('list', 'list claims', () =>
+      this.#api.listNamespacedPersistentVolumeClaim({ namespace: this.#namespace, labelSelector }),
+    );
+    return list.items.filter(({ metadata }) => metadata?.deletionTimestamp === undefined);
+  }
+
+  /**
+   * Lets a claim stay when its Pod goes, by taking it from the Pod. Returns false if it is gone: one of its name may be that of another
+   * Pod by now.
+   */
+  async keep({ name, podUid, labels, annotations }: KeptClaim): Promise<boolean> {
+    const { items } = await this.#ask('list', 'find a claim', () =>
+      this.#api.listNamespacedPersistentVolumeClaim({
+        namespace: this.#namespace,
+        fieldSelector: `metadata.name=${name}`,
+      }),
+    );
+    const { uid, ownerReferences = [], labels: has } = items[0]?.metadata ?? {};
+    if (has?.[SANDBOX] === labels[SANDBOX]) return true;
+    if (uid === undefined || !ownerReferences.some((owner) => owner.uid === podUid)) return false;
+    const options = setHeaderOptions('Content-Type', PatchStrategy.MergePatch);
+    // The server refuses the patch if the claim has another uid by then.
+    const body = { metadata: { uid, ownerReferences: null, labels, annotations } };
+    const request = { namespace: this.#namespace, name, body };
+    try {
+      await this.#ask('patch', 'keep a claim', () =>
+        this.#api.patchNamespacedPersistentVolumeClaim(request, options),
+      );
+      return true;
+    } catch (error) {
+      if (apiStatusOf(error) === 404 || apiStatusOf(error) === 409) return false;
+      throw error;
+    }
+  }
+
+  /** Deletes a claim. It is no failure if it is gone. */
+  async removeClaim({ metadata: { name = '', uid } = {} }: V1PersistentVolumeClaim): Promise<void> {
+    const body = { preconditions: { ...(uid !== undefined && { uid }) } };
+    const request = { namespace: this.#namespace, name, body };
+    try {
+      await this.#ask('delete', 'delete a claim', () =>
+        this.#api.deleteNamespacedPersistentVolumeClaim(request),
+      );
+    } catch (error) {
+      if (apiStatusOf(error) !== 404 && apiStatusOf(error) !== 409) throw error;
+    }
   }
 
   /** Gives a warm Pod to a sandbox. Returns null if another sandbox has it already, or if it is gone. */
@@ -134,13 +204,25 @@ export class Cluster {
   }
 
   async #ask<T>(verb: keyof Requests, what: string, work: () => Promise<T>): Promise<T> {
-    this.requests[verb]++;
-    try {
-      return await work();
-    } catch (error) {
-      throw asEnvdError(error, what);
+    const end = monotonicMs() + ANSWER_MS;
+    for (;;) {
+      this.requests[verb]++;
+      try {
+        return await work();
+      } catch (error) {
+        const waitMs = waitAsked(error);
+        if (waitMs === null || monotonicMs() + waitMs > end) throw asEnvdError(error, what);
+        await delay(waitMs);
+      }
     }
   }
+}
+
+/** Returns the time after which a server that has too much to do wants to be asked again, in ms, or null. It has done nothing then. */
+function waitAsked(error: unknown): number | null {
+  if (!(error instanceof ApiException) || (error.code !== 429 && error.code !== 503)) return null;
+  const seconds = Number.parseInt(error.headers['retry-after'] ?? '', 10);
+  return seconds > 0 ? seconds * 1000 : null;
 }
 
 /** Returns the status of a failed request, or null if there was no answer. */

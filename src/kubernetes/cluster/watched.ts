@@ -80,7 +80,7 @@ export class Watched<T extends KubernetesObject> extends EventEmitter<Events> {
     return this.#informer.get(name, this.#namespace);
   }
 
-  /** Returns the first value that `look` finds, now or after a change of the object with this name. */
+  /** Returns the first value that `look` finds, now, after a change of the object with this name, or when the objects become current. */
   async until<R>(
     name: string,
     signal: AbortSignal,
@@ -97,14 +97,15 @@ export class Watched<T extends KubernetesObject> extends EventEmitter<Events> {
       }
     };
     const onAbort = () => reject(signal.reason);
-    this.on('change', check);
+    const onState = () => check(name);
+    this.on('change', check).on('state', onState);
     signal.addEventListener('abort', onAbort, { once: true });
     if (signal.aborted) onAbort();
     check(name);
     try {
       return await promise;
     } finally {
-      this.off('change', check);
+      this.off('change', check).off('state', onState);
       signal.removeEventListener('abort', onAbort);
     }
   }

@@ -17,6 +17,8 @@ import {
 } from '../../base/program/settings.ts';
 import { packageVersion } from '../../base/program/version.ts';
 import { parseSecret } from '../hooks/verify.ts';
+import { PAUSE_WAYS, type PauseWay } from '../machines/machines.ts';
+import { type Cidr, parseRange } from '../pods/egress.ts';
 
 /** All validated settings. Nothing else in this program reads argv or the environment. */
 export interface KubernetesConfig {
@@ -34,7 +36,11 @@ export interface KubernetesConfig {
   readonly daemonImage: string;
   /** A Pod must be ready, and gone, within this time, in seconds. */
   readonly podTimeout: number;
-  readonly pause: 'none' | 'freeze';
+  readonly pause: readonly PauseWay[];
+  /** The network of the cluster enforces policies. */
+  readonly networkPolicies: boolean;
+  /** No sandbox that has a policy of its own may reach these. */
+  readonly closedAddresses: readonly Cidr[];
   /** So many Pods of a pool may start at the same time. */
   readonly poolStarts: number;
   readonly version: string;
@@ -56,6 +62,13 @@ const BASICS: readonly Setting[] = [
   LOG_LEVEL,
 ];
 
+function readPause(text: string): PauseWay | null {
+  return PAUSE_WAYS.find((each) => each === text) ?? null;
+}
+
+/** The addresses of networks that are not public. */
+const CLOSED = ['10.0.0.0/8', '100.64.0.0/10', '169.254.0.0/16', '172.16.0.0/12', '192.168.0.0/16'];
+
 const CLUSTER: readonly Setting[] = [
   setting(
     '--kubeconfig <file>',
@@ -72,10 +85,30 @@ const CLUSTER: readonly Setting[] = [
   setting('--pod-timeout <seconds>', 'time limit for a Pod to be ready, and to be gone', parseWait, 55),
   setting('--pool-starts <number>', 'maximum number of Pods of a pool that start at a time', parseCount, 4),
   {
-    flags: '--pause <way>',
-    help: 'how sandboxes are paused; freeze: their processes stay, frozen by the daemon',
-    choices: ['none', 'freeze'],
-    defaultValue: 'none',
+    ...setting(
+      '--pause <list>',
+      'how sandboxes are paused; freeze: their processes stay, frozen by the daemon; disk: their volumes stay, and the Pod goes',
+      parseList(readPause, 'It must be freeze, disk, or both, separated by a comma.'),
+      [],
+    ),
+    defaultText: 'none',
+  },
+  {
+    flags: '--network-policies',
+    help: 'the network of the cluster enforces NetworkPolicies, so clients may limit what their sandboxes reach',
+    defaultValue: false,
+  },
+  {
+    ...setting(
+      '--closed-addresses <list>',
+      'what no sandbox with a policy of its own reaches, whatever its client asks for',
+      parseList(
+        parseRange,
+        'It must be addresses and ranges of IPv4 such as 10.0.0.0/8, separated by commas.',
+      ),
+      CLOSED.map((cidr) => parseRange(cidr)),
+    ),
+    defaultText: CLOSED.join(),
   },
 ];
 

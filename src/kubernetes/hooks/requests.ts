@@ -1,6 +1,7 @@
 import { EnvdError, messageOf } from '../../base/errors.ts';
 import {
   integer,
+  invalid,
   list,
   object,
   requiredText,
@@ -9,11 +10,28 @@ import {
   text,
   type ValuesOf,
 } from '../../base/shape.ts';
-import type { Frozen, Machines, Made } from '../machines/machines.ts';
+import type { Machines, Made, PauseRequest, Wanted } from '../machines/machines.ts';
+import type { AskedNetwork } from '../pods/egress.ts';
 
 const MOST = 2 ** 31;
 
-const FREEZE: Shape<Frozen> = object({ frozen: integer(0, MOST, 0), notFrozen: integer(0, MOST, 0) });
+const orBoolean: Shape<boolean | null> = {
+  schema: { type: 'boolean' },
+  read(value, name) {
+    if (value === undefined || value === null) return null;
+    if (typeof value !== 'boolean') throw invalid(name, 'true or false');
+    return value;
+  },
+};
+/** What a client has asked for, as far as `--create-options` of the gateway names it. */
+const ASKED: Shape<AskedNetwork> = object({
+  allow_internet_access: orBoolean,
+  network: orNull(object({ allowOut: list(string), denyOut: list(string) })),
+});
+const FREEZE: Shape<NonNullable<PauseRequest['freeze']>> = object({
+  frozen: integer(0, MOST, 0),
+  notFrozen: integer(0, MOST, 0),
+});
 
 /** What a hook is told, as far as it counts here (docs/gateway.md). */
 const MEMBERS = {
@@ -24,7 +42,9 @@ const MEMBERS = {
   owner: text,
   quota: orNull(object({ cpu: integer(1, MOST, null), memory: integer(1, MOST, null) })),
   drainedHosts: list(string),
+  request: orNull(ASKED),
   freeze: orNull(FREEZE),
+  memory: orBoolean,
 };
 const REQUEST = object(MEMBERS);
 
@@ -50,25 +70,33 @@ export function readHookBody(body: string): HookBody {
 
 /** Does what a hook is asked for. Returns the body of the answer. */
 export async function answerHook(machines: Machines, body: HookBody): Promise<Made | string> {
-  const { event, outcome, templateID, owner, quota, drainedHosts, freeze } = body;
-  if (event === 'list')
-    return machines
-      .list()
-      .map((id) => `${id}\n`)
-      .join('');
-  const sandbox = body.sandboxID ?? '';
-  if (sandbox === '') throw new EnvdError('invalid_argument', 'sandboxID must be a string that is not empty');
-  if (event === 'create')
-    return machines.create({
-      sandbox,
-      template: templateID ?? '',
-      owner,
-      quota: quota ?? { cpu: null, memory: null },
-      drained: drainedHosts ?? [],
-    });
+  const { event } = body;
+  if (event === 'list') return (await machines.list()).map((line) => `${line}\n`).join('');
+  if ((body.sandboxID ?? '') === '')
+    throw new EnvdError('invalid_argument', 'sandboxID must be a string that is not empty');
+  if (event === 'create') return machines.create(wantedOf(body));
+  return (await changeMachine(machines, body)) ?? '';
+}
+
+function wantedOf({ sandboxID, templateID, owner, quota, drainedHosts, request }: HookBody): Wanted {
+  return {
+    sandbox: sandboxID ?? '',
+    template: templateID ?? '',
+    owner,
+    quota: quota ?? { cpu: null, memory: null },
+    drained: drainedHosts ?? [],
+    network: request,
+  };
+}
+
+/** Returns the machine that a resume has made, if it has made one. */
+async function changeMachine(machines: Machines, body: HookBody): Promise<Made | null> {
+  const { event, outcome, drainedHosts, freeze } = body;
+  const [sandbox, memory] = [body.sandboxID ?? '', body.memory !== false];
   if (event === 'kill' || (event === 'expire' && outcome === 'remove')) await machines.kill(sandbox);
-  else if (event === 'expire') machines.pause(sandbox, freeze);
-  else if (event === 'resume') await machines.resume(sandbox);
-  else throw new EnvdError('unimplemented', `this program has no hook '${event}'`);
-  return '';
+  else if (event === 'expire') await machines.pause(sandbox, { freeze, memory });
+  else if (event !== 'resume') throw new EnvdError('unimplemented', `this program has no hook '${event}'`);
+  else if (memory) await machines.resume(sandbox);
+  else return machines.restore(sandbox, drainedHosts ?? []);
+  return null;
 }

@@ -1,10 +1,15 @@
 import type { V1Pod } from '@kubernetes/client-node';
-import { EnvdError, HttpError, messageOf } from '../../base/errors.ts';
-import { apiStatusOf, type Cluster } from '../cluster/cluster.ts';
-import { fitsPodName, SANDBOX, TEMPLATE } from '../pods/labels.ts';
-import { isOver, isReady, isWarm, labelOf, nameOf, reasonOf, unscheduled } from '../pods/state.ts';
+import { EnvdError, HttpError } from '../../base/errors.ts';
+import type { Cluster } from '../cluster/cluster.ts';
+import { claimsOf, withClaims } from '../pods/claims.ts';
+import { type AskedNetwork, type Cidr, type Egress, egressRules } from '../pods/egress.ts';
+import { fitsPodName, NETWORK, OWNER, TEMPLATE } from '../pods/labels.ts';
+import { isOver, isReady, reasonOf } from '../pods/state.ts';
 import { SANDBOX_PORT, withoutNodes } from '../pods/strict.ts';
 import { sandboxPod, type Template } from '../pods/template.ts';
+import type { Endings } from './endings.ts';
+import { listLines } from './listing.ts';
+import { PodLife } from './pod-life.ts';
 import type { Pools } from './pools.ts';
 import type { Templates } from './templates.ts';
 
@@ -17,6 +22,8 @@ export interface Wanted {
   readonly quota: { readonly cpu: number | null; readonly memory: number | null };
   /** No Pod may be on these nodes. */
   readonly drained: readonly string[];
+  /** What its client asks for its network. */
+  readonly network: AskedNetwork | null;
 }
 
 /** The answer of a create hook. */
@@ -33,39 +40,51 @@ export interface MachineParts {
   readonly cluster: Cluster;
   readonly templates: Templates;
   readonly pools: Pools;
+  readonly endings: Pick<Endings, 'reasons'>;
   /** A Pod must be ready, and gone, within this time, in ms. */
   readonly limitMs: number;
-  /** How sandboxes are paused. */
-  readonly pause: 'none' | 'freeze';
+  readonly pause: readonly PauseWay[];
+  /** A sandbox with a policy of its own reaches none of these; null: the network of the cluster enforces no policies. */
+  readonly closed: readonly Cidr[] | null;
 }
 
-/** What a hook is told about a sandbox that its daemon has frozen. */
-export interface Frozen {
-  readonly frozen: number;
-  readonly notFrozen: number;
+/** How sandboxes can be paused: their processes stay, frozen by the daemon; or only their volumes stay, without a Pod. */
+export const PAUSE_WAYS = ['freeze', 'disk'] as const;
+export type PauseWay = (typeof PAUSE_WAYS)[number];
+
+/** What a hook is told about a sandbox that is to be paused. */
+export interface PauseRequest {
+  /** What its daemon has frozen, if it was asked to, and could. */
+  readonly freeze: { readonly frozen: number; readonly notFrozen: number } | null;
+  readonly memory: boolean;
 }
 
 /** The Pods of sandboxes. */
 export class Machines {
   readonly #parts: MachineParts;
+  readonly #life: PodLife;
   /** A creation that is asked for a second time has the answer of the first. */
   readonly #making = new Map<string, Promise<Made>>();
 
   constructor(parts: MachineParts) {
     this.#parts = parts;
+    this.#life = new PodLife(parts.cluster, parts.limitMs);
   }
 
   /** Throws an `HttpError` that the client is told, and an `EnvdError` when the cluster fails. */
   create(wanted: Wanted): Promise<Made> {
-    const { sandbox } = wanted;
-    const making =
-      this.#making.get(sandbox) ?? this.#create(wanted).finally(() => this.#making.delete(sandbox));
+    return this.#once(wanted.sandbox, () => this.#create(wanted));
+  }
+
+  #once(sandbox: string, make: () => Promise<Made>): Promise<Made> {
+    const making = this.#making.get(sandbox) ?? make().finally(() => this.#making.delete(sandbox));
     this.#making.set(sandbox, making);
     return making;
   }
 
-  async #create({ sandbox, template: id, owner, quota, drained }: Wanted): Promise<Made> {
+  async #create({ sandbox, template: id, owner, quota, drained, network }: Wanted): Promise<Made> {
     const template = this.#template(id);
+    const egress = this.#egressOf(network);
     checkQuota(template, quota, owner);
     if (!fitsPodName(sandbox))
       throw new HttpError(
@@ -76,9 +95,15 @@ export class Machines {
     const [known] = (await cluster.podsOf(sandbox)).filter((pod) => !isOver(pod));
     const pod =
       known ??
-      (await pools.claim(template, sandbox, owner, drained)) ??
-      (await this.#make(withoutNodes(sandboxPod(template, sandbox, owner), drained)));
-    return answerOf(isReady(pod) ? pod : await this.#ready(pod), template);
+      // A warm Pod is in the network already, and a policy counts some time after it was made.
+      (egress ? null : await pools.claim(template, sandbox, owner, drained)) ??
+      (await this.#life.make(withoutNodes(sandboxPod(template, sandbox, owner, egress && network), drained)));
+    return this.#finish(pod, sandbox, template, egress);
+  }
+
+  async #finish(pod: V1Pod, sandbox: string, template: Template, egress: Egress | null): Promise<Made> {
+    if (egress) await this.#life.limit(pod, sandbox, egress);
+    return answerOf(isReady(pod) ? pod : await this.#life.ready(pod), template);
   }
 
   #template(id: string): Template {
@@ -91,82 +116,88 @@ export class Machines {
     return template;
   }
 
-  async #make(pod: V1Pod): Promise<V1Pod> {
-    try {
-      return await this.#parts.cluster.create(pod);
-    } catch (error) {
-      if (error instanceof EnvdError && error.kind === 'resource_exhausted')
-        throw new HttpError(429, `the quota of the cluster is used up: ${error.message}`);
-      // Another program makes the same sandbox, because the gateway has asked twice.
-      if (apiStatusOf(error) === 409) return pod;
-      throw error;
-    }
-  }
-
-  /** Waits for a Pod. Removes it, and throws, if it is not ready in time. */
-  async #ready(pod: V1Pod): Promise<V1Pod> {
-    const { cluster, limitMs } = this.#parts;
-    const name = nameOf(pod);
-    let last = pod;
-    let isSeen = false;
-    const look = (now: V1Pod | undefined) => {
-      if (!now) {
-        if (isSeen) throw new EnvdError('unavailable', `Pod '${name}' was deleted while it started`);
-        return undefined;
-      }
-      isSeen = true;
-      last = now;
-      if (isOver(now)) throw new EnvdError('unavailable', `Pod '${name}' cannot run: ${reasonOf(now)}`);
-      return isReady(now) ? now : undefined;
-    };
-    try {
-      return await cluster.pods.until(name, AbortSignal.timeout(limitMs), look);
-    } catch (error) {
-      if (last.metadata?.uid !== undefined) await cluster.remove(last, 'any');
-      if (error instanceof EnvdError) throw error;
-      const reason = unscheduled(last);
-      if (reason !== null) throw new HttpError(429, `no node has room for the sandbox: ${reason}`);
-      const text = `Pod '${name}' was not ready within ${limitMs / 1000} s: ${reasonOf(last)}`;
-      throw new EnvdError('unavailable', text);
-    }
-  }
-
-  /** Removes all Pods of a sandbox, and waits until they are gone. It is no failure if there is none. */
-  async kill(sandbox: string): Promise<void> {
-    if (!fitsPodName(sandbox)) return;
-    const { cluster, limitMs } = this.#parts;
-    // What is being made would come after the removal.
-    await this.#making.get(sandbox)?.catch(() => {});
-    const pods = await cluster.podsOf(sandbox);
-    const signal = AbortSignal.timeout(limitMs);
-    await Promise.all(
-      pods.map(async (pod) => {
-        const { uid } = pod.metadata ?? {};
-        if (!(await cluster.remove(pod, 'any'))) return;
-        const isGone = (now: V1Pod | undefined) => (now?.metadata?.uid === uid ? undefined : true);
-        await cluster.pods.until(nameOf(pod), signal, isGone).catch(() => {
-          const text = `Pod '${nameOf(pod)}' was not gone within ${limitMs / 1000} s`;
-          throw new EnvdError('unavailable', text);
-        });
-      }),
+  /** Returns what the sandbox may reach, or null if that is what all may. Throws an `HttpError`. */
+  #egressOf(network: AskedNetwork | null): Egress | null {
+    const { closed } = this.#parts;
+    const rules = network && egressRules(network, closed ?? []);
+    if (!rules || closed) return rules;
+    throw new HttpError(
+      501,
+      'the network of a sandbox cannot be limited here: --network-policies of envd-kubernetes says where policies are enforced',
     );
   }
 
+  /** Removes all Pods of a sandbox, and the disks that it has kept, and waits until the Pods are gone. It is no failure if there is none. */
+  async kill(sandbox: string): Promise<void> {
+    if (!fitsPodName(sandbox)) return;
+    const { cluster, pause } = this.#parts;
+    // What is being made would come after the removal.
+    await this.#making.get(sandbox)?.catch(() => {});
+    await this.#life.remove(await cluster.podsOf(sandbox));
+    if (!pause.includes('disk')) return;
+    for (const claim of await cluster.claimsOf(sandbox)) await cluster.removeClaim(claim);
+  }
+
   /**
-   * Says whether a sandbox is paused by what its daemon has frozen. Throws `unimplemented` if Pods of this program cannot be paused, or
-   * if this one could not be frozen.
+   * Pauses a sandbox, or says whether it is paused by what its daemon has frozen. Throws `unimplemented` if Pods of this program cannot
+   * be paused so, or if this one could not.
    */
-  pause(sandbox: string, freeze: Frozen | null): void {
-    if (this.#parts.pause === 'none')
-      throw new EnvdError(
-        'unimplemented',
-        'a Pod cannot be paused with its memory: --pause freeze keeps its processes frozen where the daemon may',
-      );
+  async pause(sandbox: string, { freeze, memory }: PauseRequest): Promise<void> {
+    const way = memory ? 'freeze' : 'disk';
+    if (!this.#parts.pause.includes(way)) throw new EnvdError('unimplemented', NOT_PAUSED[way]);
+    if (!memory) return this.#keepDisk(sandbox);
     if (freeze === null || freeze.notFrozen > 0)
       throw new EnvdError(
         'unimplemented',
         `sandbox '${sandbox}' is not frozen: its container may not write its cgroup`,
       );
+  }
+
+  /** Removes the Pod of a sandbox, but not its disk. */
+  async #keepDisk(sandbox: string): Promise<void> {
+    const { cluster } = this.#parts;
+    const pods = fitsPodName(sandbox) ? await cluster.podsOf(sandbox) : [];
+    const claims = pods.flatMap((pod) => claimsOf(pod, sandbox));
+    for (const claim of claims)
+      if (!(await cluster.keep(claim)))
+        throw new EnvdError('not_found', `the disk of sandbox '${sandbox}' is gone: claim '${claim.name}'`);
+    if (claims.length === 0 && (await cluster.claimsOf(sandbox)).length === 0)
+      throw pods.length === 0
+        ? new EnvdError('not_found', `sandbox '${sandbox}' has no Pod`)
+        : new EnvdError(
+            'unimplemented',
+            `sandbox '${sandbox}' has no disk that could stay: its template needs an ephemeral volume`,
+          );
+    await this.#life.remove(pods);
+  }
+
+  /** Makes a Pod for a sandbox that has only its disk. Throws what `create` throws, and `not_found` if the disk is gone. */
+  restore(sandbox: string, drained: readonly string[]): Promise<Made> {
+    return this.#once(sandbox, () => this.#restore(sandbox, drained));
+  }
+
+  async #restore(sandbox: string, drained: readonly string[]): Promise<Made> {
+    const { cluster } = this.#parts;
+    const claims = fitsPodName(sandbox) ? await cluster.claimsOf(sandbox) : [];
+    const { labels = {}, annotations = {} } = claims[0]?.metadata ?? {};
+    if (claims.length === 0)
+      throw new EnvdError('not_found', `sandbox '${sandbox}' cannot be resumed: its disk is gone`);
+    const template = this.#template(labels[TEMPLATE] ?? '');
+    const network =
+      annotations[NETWORK] === undefined ? null : (JSON.parse(annotations[NETWORK]) as AskedNetwork);
+    const egress = this.#egressOf(network);
+    const wanted = withClaims(
+      sandboxPod(template, sandbox, annotations[OWNER] ?? null, egress && network),
+      claims,
+    );
+    if (typeof wanted === 'string')
+      throw new EnvdError(
+        'failed_precondition',
+        `template '${template.id}' has no ephemeral volume '${wanted}'`,
+      );
+    const [known] = (await cluster.podsOf(sandbox)).filter((pod) => !isOver(pod));
+    const pod = known ?? (await this.#life.make(withoutNodes(wanted, drained)));
+    return this.#finish(pod, sandbox, template, egress);
   }
 
   /** Says that a sandbox can be thawed. Throws `not_found` if its Pod is gone. */
@@ -178,18 +209,18 @@ export class Machines {
     throw new EnvdError('not_found', `sandbox '${sandbox}' cannot be resumed: ${reason}`);
   }
 
-  /** Returns the sandboxes that have a Pod. Throws `unavailable` while the list could be old. */
-  list(): readonly string[] {
-    const { pods } = this.#parts.cluster;
-    if (!pods.isCurrent)
-      throw new EnvdError(
-        'unavailable',
-        `the Pods are not known: ${messageOf(pods.failure ?? 'no answer yet')}`,
-      );
-    const used = pods.list().filter((pod) => !isWarm(pod) && !isOver(pod) && labelOf(pod, TEMPLATE));
-    return [...new Set(used.flatMap((pod) => labelOf(pod, SANDBOX) ?? []))];
+  /** Returns the answer to the list hook, line by line. Throws `unavailable` while the Pods could be old. */
+  async list(): Promise<readonly string[]> {
+    const { cluster, pause, endings } = this.#parts;
+    return listLines(cluster, endings.reasons, pause.includes('disk'));
   }
 }
+
+const NOT_PAUSED: Readonly<Record<PauseWay, string>> = {
+  freeze:
+    'a Pod cannot be paused with its memory: --pause freeze keeps its processes frozen where the daemon may',
+  disk: 'the disks of sandboxes are not kept: --pause disk keeps ephemeral volumes',
+};
 
 function checkQuota(
   { id, cpuCount, memoryMB }: Template,

@@ -1,18 +1,26 @@
+import { createHash } from 'node:crypto';
 import type { V1Pod } from '@kubernetes/client-node';
 import type { Logger } from 'pino';
 import { messageOf } from '../../base/errors.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
 import { Repeated } from '../../base/repeated.ts';
 import { apiStatusOf, type Cluster } from '../cluster/cluster.ts';
+import { podNameOf } from '../pods/claims.ts';
 import { REVISION, TEMPLATE } from '../pods/labels.ts';
-import { isOver, isReady, isWarm, labelOf, nameOf, reasonOf } from '../pods/state.ts';
+import { isOver, isReady, isTaken, isWarm, labelOf, nameOf, reasonOf } from '../pods/state.ts';
 import { type Template, warmPod } from '../pods/template.ts';
 import type { Templates } from './templates.ts';
+import { Versions } from './versions.ts';
 
 /** Pools are compared with their templates at least this often, in ms, and soon after each change. */
 const INTERVAL_MS = 10_000;
 /** Changes that come in a burst are looked at together, in ms. */
 const SETTLE_MS = 20;
+/**
+ * After a Pod was taken, the pool is filled again after this time, in ms: the start of a Pod takes the processors that the first command
+ * of the sandbox needs.
+ */
+const REST_MS = 1000;
 /** After a Pod of a pool has failed, the next one is made after this time, in ms, which doubles with each failure in a row. */
 const FIRST_DELAY_MS = 1000;
 const MOST_DELAY_MS = 300_000;
@@ -41,36 +49,57 @@ export class Pools implements Disposable {
   readonly #cluster: Cluster;
   readonly #templates: Templates;
   readonly #most: number;
+  readonly #keepsDisks: boolean;
   readonly #logger: Logger;
   /** The names of Pods that a creation of this program is about to claim. */
   readonly #taken = new Set<string>();
   readonly #backoffs = new Map<string, Backoff>();
+  readonly #versions = new Versions();
   readonly #rounds: Repeated;
   #soon: NodeJS.Timeout | null = null;
+  #rest: NodeJS.Timeout | null = null;
   #round: Promise<void> | null = null;
 
-  /** @param most so many Pods of pools may start at a time */
-  constructor(cluster: Cluster, templates: Templates, most: number, logger: Logger) {
+  /**
+   * @param most so many Pods of pools may start at a time
+   * @param keepsDisks claims of Pods may stay, and then have the names of Pods that are gone
+   */
+  constructor(cluster: Cluster, templates: Templates, most: number, keepsDisks: boolean, logger: Logger) {
     this.#cluster = cluster;
     this.#templates = templates;
     this.#most = most;
+    this.#keepsDisks = keepsDisks;
     this.#logger = logger;
     this.#rounds = new Repeated(INTERVAL_MS, async () => {
       await this.#compare();
       return INTERVAL_MS;
     });
-    for (const watched of [cluster.pods, cluster.templates])
-      watched.on('change', () => {
-        this.#soon ??= setTimeout(() => {
-          this.#soon = null;
-          void this.#compare();
-        }, SETTLE_MS).unref();
-      });
+    const soon = () => {
+      this.#soon ??= setTimeout(() => {
+        this.#soon = null;
+        void this.#compare();
+      }, SETTLE_MS).unref();
+    };
+    // Another program may have taken it.
+    cluster.pods.on('change', (name) => {
+      const pod = cluster.pods.get(name);
+      if (pod && isTaken(pod)) this.#restNow();
+    });
+    // What changes before both are current is compared when they are.
+    for (const watched of [cluster.pods, cluster.templates]) watched.on('change', soon).on('state', soon);
   }
 
   [Symbol.dispose](): void {
     this.#rounds[Symbol.dispose]();
-    if (this.#soon) clearTimeout(this.#soon);
+    for (const timer of [this.#soon, this.#rest]) if (timer) clearTimeout(timer);
+  }
+
+  #restNow(): void {
+    this.#rest ??= setTimeout(async () => {
+      await this.#round;
+      this.#rest = null;
+      await this.#compare();
+    }, REST_MS).unref();
   }
 
   /** The Pods of pools, ready and not. */
@@ -88,14 +117,17 @@ export class Pools implements Disposable {
     drained: readonly string[],
   ): Promise<V1Pod | null> {
     for (;;) {
-      const pod = this.#pick(template, drained);
+      const pod = this.#pick(template, sandbox, drained);
       if (pod === null) break;
       this.#taken.add(nameOf(pod));
       try {
         const claimed = await this.#cluster.claim(pod, sandbox, owner);
-        if (claimed === null) continue;
+        // Another program may have been asked to create the same sandbox.
+        const ours = claimed ? [claimed] : await this.#cluster.podsOf(sandbox);
+        const found = ours.find((each) => !isOver(each));
+        if (!found) continue;
         this.tally.claimed++;
-        return claimed;
+        return found;
       } finally {
         this.#release(pod);
       }
@@ -104,12 +136,15 @@ export class Pools implements Disposable {
     return null;
   }
 
-  #pick(template: Template, drained: readonly string[]): V1Pod | null {
+  #pick(template: Template, sandbox: string, drained: readonly string[]): V1Pod | null {
     const free = this.#warmOf(template).filter(
       (pod) => isReady(pod) && !this.#taken.has(nameOf(pod)) && !drained.includes(pod.spec?.nodeName ?? ''),
     );
-    // Other programs choose from the same Pods, so each begins at another one.
-    return free[Math.floor(Math.random() * free.length)] ?? null;
+    // Other programs choose from the same Pods: another one for each sandbox, and the same one if they create the same sandbox.
+    const order = ({ metadata }: V1Pod) =>
+      createHash('sha256').update(`${sandbox} ${metadata?.uid}`).digest('hex');
+    const [first] = free.map((pod) => ({ pod, at: order(pod) })).sort((a, b) => (a.at < b.at ? -1 : 1));
+    return first?.pod ?? null;
   }
 
   /** A name stays taken until the watch has told of the change, because until then the Pod still looks warm. */
@@ -145,8 +180,10 @@ export class Pools implements Disposable {
   async #once(): Promise<void> {
     try {
       const templates = this.#templates.all();
+      // Pods that are taken during a round must not keep the later templates from being filled.
+      const rests = this.#rest !== null;
       await this.#clear(templates);
-      for (const template of templates) await this.#fill(template);
+      for (const template of rests ? [] : templates) await this.#fill(template);
     } catch (error) {
       this.#logger.warn(
         { err: error },
@@ -167,13 +204,13 @@ export class Pools implements Disposable {
       const template = known.get(id);
       // A fault in a template that is being edited must not end its pool.
       if (!template && this.#templates.find(id) !== null) continue;
-      const hasFailed = isOver(pod);
-      if (hasFailed) this.#delay(id, `${nameOf(pod)}: ${reasonOf(pod)}`);
+      if (isOver(pod)) this.#delay(id, `${nameOf(pod)}: ${reasonOf(pod)}`);
       const count = kept.get(id) ?? 0;
-      const isWanted = template?.revision === labelOf(pod, REVISION) && count < (template?.warm ?? 0);
-      if (isWanted && !hasFailed) kept.set(id, count + 1);
+      if (isWanted(pod, template, count)) kept.set(id, count + 1);
+      else if (this.#versions.isOthers(pod, template)) continue;
       else if (await this.#cluster.remove(pod, 'unchanged')) this.tally.removed++;
     }
+    this.#versions.learn(templates, warm);
   }
 
   #delay(id: string, reason: string): void {
@@ -193,7 +230,7 @@ export class Pools implements Disposable {
     if (warm.length > starting && warm.length >= template.warm) this.#backoffs.delete(template.id);
     const count = Math.min(template.warm - warm.length, this.#most - starting);
     if (count <= 0 || monotonicMs() < (this.#backoffs.get(template.id)?.until ?? 0)) return;
-    const names = new Set(this.#cluster.pods.list().map(nameOf));
+    const names = await this.#names();
     for (let slot = 0, made = 0; made < count; slot++) {
       const pod = warmPod(template, slot);
       if (names.has(nameOf(pod))) continue;
@@ -209,4 +246,18 @@ export class Pools implements Disposable {
       }
     }
   }
+
+  /** Returns the names that no new Pod of a pool can have. */
+  async #names(): Promise<ReadonlySet<string>> {
+    const pods = this.#cluster.pods.list().map(nameOf);
+    // They are read after the Pods, because a claim is kept before its Pod is removed.
+    const claims = this.#keepsDisks ? await this.#cluster.claimsOf(null) : [];
+    return new Set([...pods, ...claims.map(podNameOf)]);
+  }
+}
+
+/** @param count so many of the template are kept already */
+function isWanted(pod: V1Pod, template: Template | undefined, count: number): boolean {
+  if (!template || isOver(pod)) return false;
+  return labelOf(pod, REVISION) === template.revision && count < template.warm;
 }

@@ -30,6 +30,11 @@ export function isWarm(pod: V1Pod): boolean {
   return labelOf(pod, STATE) === 'warm';
 }
 
+/** Whether a sandbox has taken the Pod from a pool, and it runs. */
+export function isTaken(pod: V1Pod): boolean {
+  return labelOf(pod, STATE) === 'used' && nameOf(pod).startsWith('warm-') && !isOver(pod);
+}
+
 function condition({ status }: V1Pod, type: string) {
   return status?.conditions?.find((each) => each.type === type);
 }
@@ -41,6 +46,20 @@ export function unscheduled(pod: V1Pod): string | null {
   return scheduled.message ?? scheduled.reason ?? 'the scheduler gave no reason';
 }
 
+/** Returns why a Pod has ended although nobody has removed it, or why the cluster removes it; else null. */
+export function endOf(pod: V1Pod): string | null {
+  const { phase, reason, message } = pod.status ?? {};
+  // An eviction, a drain of its node, and a Pod of a higher priority are told so.
+  const disruption = condition(pod, 'DisruptionTarget');
+  if (disruption?.status === 'True') return told(disruption.reason, disruption.message);
+  if (isLeaving(pod) || (phase !== 'Failed' && phase !== 'Succeeded')) return null;
+  return reason === undefined ? reasonOf(pod) : told(reason, message);
+}
+
+function told(...parts: readonly (string | undefined)[]): string {
+  return parts.filter(Boolean).join(': ');
+}
+
 /** Returns what the cluster says about a Pod that is not ready. */
 export function reasonOf(pod: V1Pod): string {
   const { status, metadata } = pod;
@@ -48,9 +67,9 @@ export function reasonOf(pod: V1Pod): string {
   const containers = [...(status?.initContainerStatuses ?? []), ...(status?.containerStatuses ?? [])];
   for (const { name, state } of containers) {
     const { waiting, terminated } = state ?? {};
-    const told = waiting ?? (terminated?.exitCode === 0 ? undefined : terminated);
-    if (told?.reason === undefined || told.reason === 'PodInitializing') continue;
-    return [`container '${name}': ${told.reason}`, told.message].filter(Boolean).join(': ');
+    const last = waiting ?? (terminated?.exitCode === 0 ? undefined : terminated);
+    if (last?.reason === undefined || last.reason === 'PodInitializing') continue;
+    return told(`container '${name}': ${last.reason}`, last.message);
   }
   return unscheduled(pod) ?? status?.message ?? status?.reason ?? `the Pod is ${status?.phase ?? 'unknown'}`;
 }

@@ -2,7 +2,8 @@ import { createHash } from 'node:crypto';
 import { dumpYaml, loadYaml, type V1ConfigMap, type V1Container, type V1Pod } from '@kubernetes/client-node';
 import { parse } from 'yaml';
 import { EnvdError, messageOf } from '../../base/errors.ts';
-import { fitsPodName, OWNER, REVISION, SANDBOX, STATE, TEMPLATE } from './labels.ts';
+import type { AskedNetwork } from './egress.ts';
+import { EGRESS, fitsPodName, NETWORK, OWNER, REVISION, SANDBOX, STATE, TEMPLATE } from './labels.ts';
 import { completeSpec, sandboxContainer } from './strict.ts';
 
 /** A pool has at most this many Pods. */
@@ -138,15 +139,29 @@ function nameFor(sandbox: string): string {
   return `sandbox-${sandbox}`;
 }
 
-/** Returns the Pod of a sandbox. */
-export function sandboxPod({ pod }: Template, sandbox: string, owner: string | null): V1Pod {
+/** Returns the Pod of a sandbox. With `network`, a policy of its own says what it may reach. */
+export function sandboxPod(
+  { pod }: Template,
+  sandbox: string,
+  owner: string | null,
+  network: AskedNetwork | null,
+): V1Pod {
   const { labels, annotations } = pod.metadata ?? {};
   return {
     ...pod,
     metadata: {
       name: nameFor(sandbox),
-      labels: { ...labels, [STATE]: 'used', [SANDBOX]: sandbox },
-      annotations: { ...annotations, ...(owner !== null && { [OWNER]: owner }) },
+      labels: {
+        ...labels,
+        [STATE]: 'used',
+        [SANDBOX]: sandbox,
+        ...(network && { [EGRESS]: 'own' }),
+      },
+      annotations: {
+        ...annotations,
+        ...(owner !== null && { [OWNER]: owner }),
+        ...(network && { [NETWORK]: JSON.stringify(network) }),
+      },
     },
   };
 }

@@ -185,6 +185,8 @@ describe('with a session', () => {
     ...['GET /daemon/health/', 'GET /daemon/%68ealth', 'POST /daemon/process.Process/../init', 'POST /exec'],
     ...['PUT /daemon/files?path=/x', 'POST /daemon/process.Process/StreamInput', 'GET /../../etc/passwd'],
     ...['GET /gateway/sandboxes/box', 'POST /gateway/sandboxes', 'GET /gateway/sandboxes/box/metrics'],
+    ...['POST /gateway/v2/sandboxes/', 'GET /gateway/v2/sandboxes', 'DELETE /gateway/sandboxes'],
+    ...['POST /gateway/templates', 'GET /gateway/sandboxes/box/previews', 'DELETE /gateway/sandboxes/'],
   ])('%s is no operation of the page', async (operation) => {
     expect((await ask(operation, own(), '{}')).status).toBe(404);
   });
@@ -318,6 +320,32 @@ test('through a gateway the key and the tokens of its sandboxes stay here', asyn
   expect((await ask('GET /gateway/sandboxes/box', headers, '', console.origin)).status).toBe(404);
   const none = await ask(LIST, { ...headers, 'x-console-sandbox': 'none' }, '{}', console.origin);
   expect(none.status).toBeGreaterThanOrEqual(400);
+});
+
+test('the answer of a gateway to a change, which may have tokens, stays here; an error goes on', async () => {
+  const gateway = createServer((request, response) => {
+    const status = request.url?.includes('/gone/') ? 404 : 201;
+    const told = { message: 'told', sandboxID: 'box', url: 'http://box/', envdAccessToken: TOKEN };
+    response.writeHead(status, JSON_TYPE).end(request.url?.includes('/odd/') ? '[' : JSON.stringify(told));
+  }).listen(0, '127.0.0.1');
+  await once(gateway, 'listening');
+  await owned(Promise.resolve({ [Symbol.asyncDispose]: async () => void gateway.close() }));
+  const url = `http://127.0.0.1:${(gateway.address() as AddressInfo).port}`;
+  const env = { ENVCTL_GATEWAY: url, ENVCTL_API_KEY: API_KEY };
+  const console = await owned(startConsole('', [], { env }));
+  const opened = await openSession(console);
+  const headers = { 'x-console-session': opened.session, origin: console.origin, ...JSON_TYPE };
+  const change = (path: string) => ask(`POST /gateway/sandboxes/${path}`, headers, '{}', console.origin);
+  expect(await change('box/resume')).toMatchObject({ status: 204, body: '' });
+  expect(await change('box/timeout')).toMatchObject({ status: 204, body: '' });
+  expect(await change('box/previews')).toMatchObject({ status: 200, body: '{"url":"http://box/"}' });
+  expect(await change('odd/previews')).toMatchObject({ status: 200, body: '{}' });
+  const created = await ask('POST /gateway/v2/sandboxes', headers, '{}', console.origin);
+  expect(created).toMatchObject({ status: 200, body: '{"sandboxID":"box"}' });
+  expect(created.headers['content-security-policy']).toContain('sandbox');
+  const gone = await change('gone/resume');
+  expect(gone.status).toBe(404);
+  expect(gone.body).toContain('told');
 });
 
 test('it listens on 127.0.0.1 alone', async () => {

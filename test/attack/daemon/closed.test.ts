@@ -2,7 +2,7 @@ import { hash } from 'node:crypto';
 import { chmodSync, existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { signFile } from '../../../src/cli/conformance/suite/sign-file.ts';
+import { signFile } from '../../../src/conformance/suite/sign-file.ts';
 import { Filesystem } from '../../../src/gen/filesystem/filesystem_pb.js';
 import { Process } from '../../../src/gen/process/process_pb.js';
 import { readOperations } from '../../support/code/openapi.ts';

@@ -2,7 +2,7 @@ import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { type IncomingMessage, request } from 'node:http';
 import type { Socket } from 'node:net';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { signFile } from '../../../src/cli/conformance/suite/sign-file.ts';
+import { signFile } from '../../../src/conformance/suite/sign-file.ts';
 import {
   droppedArchives,
   filesUrl,

@@ -2,7 +2,15 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { type BrowserPage, Chromium } from '../../support/clients/chromium.ts';
-import { chooseRow, SCREEN, screenShows, showView, typeLine } from '../../support/clients/console-page.ts';
+import {
+  chooseRow,
+  EDITED,
+  editText,
+  SCREEN,
+  screenShows,
+  showView,
+  typeLine,
+} from '../../support/clients/console-page.ts';
 import { reasonAgainst } from '../../support/machine/machine.ts';
 import { needs } from '../../support/machine/needs.ts';
 import { buildPage, startConsole, type TestConsole } from '../../support/programs/console.ts';
@@ -104,20 +112,20 @@ test('an edit that is not saved stays over another view, another file and a relo
   await goTo(home);
   await openFile('poem.txt');
   await page.press('Edit', '.viewer');
-  await page.fill('.editor', 'roses are not saved\n');
+  await editText(page, 'roses are not saved\n');
   await page.until('it is marked', `!!document.querySelector('.viewer h2.unsaved')`);
   await showView(page, 'Glance');
   await showView(page, 'Files');
-  await page.until('it is there', `document.querySelector('.editor')?.value === 'roses are not saved\\n'`);
+  await page.until('it is there', `${EDITED} === 'roses are not saved\\n'`);
   await openFile('other.txt');
   await page.shows('Not saved yet:');
   expect(page.asked).toEqual([]);
   await page.reload();
   expect(page.asked).toEqual(['beforeunload']);
   await page.press('poem.txt', '.bar[role=status]');
-  await page.until('it is there', `document.querySelector('.editor')?.value === 'roses are not saved\\n'`);
+  await page.until('it is there', `${EDITED} === 'roses are not saved\\n'`);
   await page.reload();
-  await page.until('it is there', `document.querySelector('.editor')?.value === 'roses are not saved\\n'`);
+  await page.until('it is there', `${EDITED} === 'roses are not saved\\n'`);
   expect(readFileSync(join(home, 'poem.txt'), 'utf8')).toBe('roses are red\n');
   await page.press('Close', '.viewer');
   await page.shows('The edit is not saved');
@@ -138,18 +146,15 @@ test('an edit that is discarded does not come back', async () => {
   await showView(page, 'Files');
   await openFile('other.txt');
   await page.press('Edit', '.viewer');
-  await page.fill('.editor', 'violets are\n');
+  await editText(page, 'violets are\n');
   await page.press('Discard', '.viewer');
   await page.press('Cancel', 'dialog');
-  expect(await page.evaluate(`document.querySelector('.editor').value`)).toBe('violets are\n');
+  expect(await page.evaluate(EDITED)).toBe('violets are\n');
   await page.press('Discard', '.viewer');
   await page.press('Discard it', 'dialog');
   await page.shows('violets are blue');
   await page.press('Edit', '.viewer');
-  await page.until(
-    'it is that of the file',
-    `document.querySelector('.editor')?.value === 'violets are blue\\n'`,
-  );
+  await page.until('it is that of the file', `${EDITED} === 'violets are blue\\n'`);
   await page.press('Discard', '.viewer');
   await page.press('Close', '.viewer');
 });
@@ -185,13 +190,13 @@ test('terminals are attached again at their byte, with their screens, in their o
 
 test('a shell that has ended is started again by Enter, also after a reload', async () => {
   await typeLine(page, 'exit');
-  await screenShows(page, 'Enter starts it again');
+  await page.shows('Enter starts it again');
   await page.until(
     'it has ended',
     `/ended/.test(document.querySelector('[role=tab][aria-selected=true]').textContent)`,
   );
   await page.reload();
-  await screenShows(page, 'Enter starts it again');
+  await page.shows('Enter starts it again');
   await typeLine(page, '');
   await page.until(
     'it runs',
@@ -216,6 +221,31 @@ test('a click on × closes a tab after a question, in which Cancel has the focus
   await page.until('there is one tab', `${TABS}.length === 1`);
   await page.reload();
   await page.until('there is one tab', `${TABS}.length === 1`);
+});
+
+test('tabs are renamed and moved by keys, which a reload keeps', async () => {
+  await page.press('New terminal');
+  await page.until('there are two', `${TABS}.length === 2`);
+  await page.until(
+    'both run',
+    `!/starting|waiting/.test([...document.querySelectorAll('[role=tab]')].map(({ textContent }) => textContent).join())`,
+  );
+  const focus = (index: number) => page.evaluate(`document.querySelectorAll('[role=tab]')[${index}].focus()`);
+  await focus(1);
+  await page.key('F2');
+  await page.fill('dialog [name=name]', 'the garden');
+  await page.press('Rename', 'dialog');
+  await page.until('it has the name', `${TABS}[1] === 'the garden'`);
+  await focus(1);
+  await page.key('ArrowLeft', 'shift');
+  await page.until('it is the first', `${TABS}[0] === 'the garden'`);
+  await page.reload();
+  await page.until('there are two', `${TABS}.length === 2`);
+  expect((await page.evaluate(TABS))[0]).toBe('the garden');
+  await focus(0);
+  await page.key('Delete');
+  await page.press('Kill it', 'dialog');
+  await page.until('there is one', `${TABS}.length === 1`);
 });
 
 test('wide characters take two cells, as programs count them', async () => {

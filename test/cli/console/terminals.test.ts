@@ -1,3 +1,7 @@
+import { execFileSync } from 'node:child_process';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { type BrowserPage, Chromium } from '../../support/clients/chromium.ts';
 import {
@@ -8,6 +12,8 @@ import {
   showView,
   typeLine,
 } from '../../support/clients/console-page.ts';
+import { TestScreen } from '../../support/clients/screen.ts';
+import { TestSocket } from '../../support/clients/websocket.ts';
 import { reasonAgainst } from '../../support/machine/machine.ts';
 import { needs } from '../../support/machine/needs.ts';
 import { buildPage, startConsole, type TestConsole } from '../../support/programs/console.ts';
@@ -17,6 +23,7 @@ import { owned } from '../../support/programs/owned.ts';
 import { init } from '../../support/programs/sandbox.ts';
 import { freePort } from '../../support/servers/free-port.ts';
 import { type Relay, startRelay } from '../../support/servers/relay.ts';
+import { until } from '../../support/until.ts';
 
 /* The terminals of the console, in a browser, against the real daemon behind a relay that breaks connections. */
 
@@ -94,7 +101,8 @@ test('a connection that breaks off in the middle loses no output and repeats non
   await typeLine(page, `clear; for i in $(seq 30); do echo line $i; sleep 0.1; done; echo don''e`);
   await screenShows(page, 'line 5');
   relay.reset();
-  await screenShows(page, 'connected again, nothing was lost');
+  await page.shows('connected again, nothing was lost');
+  expect(await page.evaluate(SCREEN)).not.toContain('connected again');
   await screenShows(page, 'done');
   const lines: string[] = await page.evaluate(`${SCREEN}.match(/line \\d+/g)`);
   expect(lines.filter((line, index) => lines.indexOf(line) !== index)).toEqual([]);
@@ -103,12 +111,8 @@ test('a connection that breaks off in the middle loses no output and repeats non
   await screenShows(page, 'still 42');
 });
 
-test('several windows see the same terminal, and both may type', async () => {
-  await typeLine(page, 'echo pid $$');
-  const pid = await (async () => {
-    await page.until('the pid is told', `/\\npid \\d+/.test(${SCREEN})`);
-    return page.evaluate(`${SCREEN}.match(/\\npid (\\d+)/)[1]`);
-  })();
+/** Opens the output of a process in another window. */
+async function openOutput(pid: string): Promise<BrowserPage> {
   const { secret } = await page.evaluate(
     `fetch('/links', { method: 'POST', headers: { 'x-console-session': sessionStorage.getItem('session') } }).then((answer) => answer.json())`,
   );
@@ -116,12 +120,66 @@ test('several windows see the same terminal, and both may type', async () => {
   await showView(other, 'Processes');
   await chooseRow(other, pid);
   await other.press('Output');
+  return other;
+}
+
+test('several windows see the same terminal, and both may type', async () => {
+  await typeLine(page, 'echo pid $$');
+  const pid = await (async () => {
+    await page.until('the pid is told', `/\\npid \\d+/.test(${SCREEN})`);
+    return page.evaluate(`${SCREEN}.match(/\\npid (\\d+)/)[1]`);
+  })();
+  const other = await openOutput(pid);
   await screenShows(other, 'pid');
   await typeLine(other, 'echo from the other $((1 + 1))');
   await screenShows(other, 'from the other 2');
   await screenShows(page, 'from the other 2');
   await typeLine(page, 'echo from the first $((1 + 2))');
   await screenShows(other, 'from the first 3');
+});
+
+test('a program whose output is not kept any more is shown as its first viewer sees it', async () => {
+  const lines = Array.from({ length: 99 }, (_, line) => `line ${line} ${'wörd '.repeat(line % 9)}`);
+  await writeFile(join(daemon.scratch, 'text'), lines.join('\n'));
+  const cmd = 'head -c 3000000 /dev/zero | tr "\\0" x; exec vi -u NONE -N text';
+  const query = new URLSearchParams({ cwd: daemon.scratch, cmd });
+  const first = await TestSocket.open(daemon.url, `/terminal?${query}`);
+  first.send(Buffer.from('42Gihello \x1b'));
+  // Not the echo of what was typed: the program has drawn it.
+  await first.shows(/hello line 41/);
+  const { pid } = await first.message('start');
+  const { length } = first;
+  const other = await openOutput(String(pid));
+  await screenShows(other, 'hello line 41');
+  const sizeOf = () => {
+    const size = execFileSync('sh', ['-c', 'exec stty size < /proc/$0/fd/0', String(pid)]);
+    const [rows = 0, cols = 0] = String(size).trim().split(' ').map(Number);
+    return { rows, cols };
+  };
+  const textOf = async () => {
+    const screen = new TestScreen();
+    await screen.write(first.bytes.subarray(0, length));
+    // Its margins are those of the new size then.
+    screen.resize(sizeOf());
+    await screen.write(first.bytes.subarray(length));
+    return screen.text.trimEnd().split('\n');
+  };
+  await until(
+    'both show the same',
+    async () => {
+      // The browser leaves out empty rows at the end.
+      const shown: string = await other.evaluate(SCREEN);
+      return [
+        await textOf(),
+        shown
+          .trimEnd()
+          .split('\n')
+          .map((line) => line.trimEnd()),
+      ] as const;
+    },
+    ([wanted, shown]) => wanted.includes('line 40 wörd wörd wörd wörd') && isDeepStrictEqual(wanted, shown),
+    60_000,
+  );
 });
 
 const TABS = `document.querySelectorAll('[role=tab]').length`;
@@ -155,6 +213,48 @@ test('search, copy and paste', async () => {
   await screenShows(page, 'pasted');
 });
 
+test('a program copies only what the user allows', async () => {
+  await page.evaluate(`navigator.clipboard.writeText('before')`);
+  await typeLine(page, `printf '\\033]52;c;%s\\007' "$(printf 'roses ü' | base64)"`);
+  await page.shows('wants to put 7 characters into your clipboard');
+  expect(await page.evaluate('navigator.clipboard.readText()')).toBe('before');
+  await page.press('Refuse', '.note');
+  await page.until('the offer has gone', `!document.querySelector('.note button')`);
+  expect(await page.evaluate('navigator.clipboard.readText()')).toBe('before');
+  // A program that asks what the clipboard has gets nothing, and no question.
+  await typeLine(page, `clear; printf '\\033]52;c;?\\007'; echo asked $((1 + 1))`);
+  await screenShows(page, 'asked 2');
+  expect(await page.evaluate(`!!document.querySelector('.note button')`)).toBe(false);
+  await typeLine(page, `printf '\\033]52;c;%s\\007' "$(printf 'roses ü' | base64)"`);
+  await page.press('Allow', '.note');
+  await page.until('it is copied', `navigator.clipboard.readText().then((text) => text === 'roses ü')`);
+});
+
+test('the keys of phones, the size of the text, and Ctrl+Shift+F', async () => {
+  const rows = `document.querySelectorAll('.xterm-rows > div').length`;
+  const before = await page.evaluate(rows);
+  for (const _ of [1, 2, 3, 4])
+    await page.evaluate(`document.querySelector('[aria-label="A+, larger text"]').click()`);
+  await page.until('fewer rows fit', `${rows} < ${before}`);
+  for (const _ of [1, 2, 3, 4])
+    await page.evaluate(`document.querySelector('[aria-label="A−, smaller text"]').click()`);
+  await page.until('as many as before fit', `${rows} === ${before}`);
+  await page.resize(390, 720);
+  await typeLine(page, `clear; echo rea''dy; cat -v`);
+  await screenShows(page, 'ready');
+  await page.evaluate(`document.querySelector('[aria-label=Keys] [aria-label=Up]').click()`);
+  await page.press('Esc', '[aria-label=Keys]');
+  await typeLine(page, 'x');
+  await screenShows(page, '^[[A^[x');
+  await page.press('Ctrl', '[aria-label=Keys]');
+  await page.type('c');
+  await page.until('the shell is back', `/\\^C\\s+[^\\n]*[$#]\\s*$/.test(${SCREEN})`);
+  await page.resize(1280, 720);
+  await page.evaluate(`document.querySelector('.xterm-helper-textarea').focus()`);
+  await page.key('KeyF', 'ctrl', 'shift');
+  await page.until('the search has the focus', `document.activeElement?.type === 'search'`);
+});
+
 test('closing a tab asks what becomes of the process', async () => {
   const before = (await envctl(daemon.url, ['ps'])).stdout.split('\n').length;
   const tabs = Number(await page.evaluate(TABS));
@@ -168,7 +268,8 @@ test('a daemon that is upgraded under an open page: the terminal goes on', async
   await typeLine(page, 'clear; echo before');
   await screenShows(page, 'before');
   expect((await envctl(daemon.url, ['upgrade'])).code).toBe(0);
-  await screenShows(page, 'connected again, nothing was lost');
+  await page.shows('connected again, nothing was lost');
+  expect(await page.evaluate(SCREEN)).not.toContain('connected again');
   await typeLine(page, 'echo after $((3 * 3))');
   await screenShows(page, 'after 9');
   await showView(page, 'Events');
@@ -179,6 +280,9 @@ test('a daemon that stands still for a while under an open page', async () => {
   await showView(page, 'Terminals');
   process.kill(daemon.pid, 'SIGSTOP');
   await page.until('it is lost', `document.querySelector('.reach').textContent === 'lost'`);
+  await showView(page, 'Glance');
+  await page.until('the figures are of then', `/All figures are of \\d\\d:/.test(document.body.innerText)`);
+  await showView(page, 'Terminals');
   process.kill(daemon.pid, 'SIGCONT');
   await page.until('it is there again', `document.querySelector('.reach').textContent === 'reachable'`);
   await typeLine(page, 'clear; echo on it goes $((5 * 5))');

@@ -1,7 +1,7 @@
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readdirSync, readFileSync } from 'node:fs';
-import { createServer, request } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { hostname, release } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
@@ -15,7 +15,9 @@ import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
 import { envctl } from '../../support/programs/envctl.ts';
 import { owned } from '../../support/programs/owned.ts';
 import { init } from '../../support/programs/sandbox.ts';
+import { startFront } from '../../support/servers/front.ts';
 import { startStubDaemon } from '../../support/servers/stub-daemon.ts';
+import { until } from '../../support/until.ts';
 
 /* The views of the console, in a browser, against the real daemon. */
 
@@ -62,15 +64,51 @@ test('a sandbox at a glance', async () => {
     'the figures are told',
     `/CPU [\\d.]+ % of \\d/.test(document.querySelector('figcaption').innerText)`,
   );
+  const fact = (title: string) =>
+    `[...document.querySelectorAll('.facts > div')].find((each) => each.firstChild.textContent === '${title}')?.lastChild.textContent`;
+  await page.until('the host name is told', `${fact('Host name')} === ${JSON.stringify(hostname())}`);
+  expect(await page.evaluate(fact('System'))).toContain(`Linux ${release()}`);
+  expect(await page.evaluate(fact('Up for'))).toMatch(/^\d+ (second|minute|hour|day)s?$/);
+  await page.until('ports are told', `/\\b${daemon.port}\\b/.test(${fact('Ports')})`);
+  await page.until(
+    'the busiest ones are told',
+    `document.querySelectorAll('.busiest tbody tr').length === 5`,
+  );
   // The picture is for people, with some figures in it.
-  if (process.env.ENVD_SCREENSHOTS) await new Promise((resolve) => setTimeout(resolve, 30_000));
+  if (process.env.ENVD_SCREENSHOTS) {
+    await new Promise((resolve) => setTimeout(resolve, 30_000));
+    // It has nothing of the machine that it is made on.
+    await page.evaluate(`document.querySelector('.busiest').style.visibility = 'hidden'`);
+  }
   await picture(page, 'glance');
+});
+
+/** Points at the newest figure of the plots, and returns what the first one tells of it. */
+async function pointAtNewest(): Promise<string> {
+  const { x, y } = await page.evaluate(
+    `(({ top, right, height }) => ({ x: right - 3, y: top + height / 2 }))(document.querySelector('.u-over').getBoundingClientRect())`,
+  );
+  for (const at of [x - 5, x]) await page.send('Input.dispatchMouseEvent', { type: 'mouseMoved', x: at, y });
+  return page.evaluate(`document.querySelector('figcaption').textContent`);
+}
+
+test('one cross-hair goes through all plots, with the figures of its time', async () => {
+  const captions = `[...document.querySelectorAll('figcaption')].map(({ textContent }) => textContent)`;
+  await page.bringToFront();
+  await pointAtNewest();
+  await page.until(
+    'all tell the same time',
+    `new Set(${captions}.map((each) => /at \\d\\d:\\d\\d:\\d\\d/.exec(each)?.[0] ?? each)).size === 1`,
+  );
+  expect((await page.evaluate(captions))[0]).toMatch(/^CPU at [\d:]+: ([\d.]+ %|not known)$/);
+  await page.send('Input.dispatchMouseEvent', { type: 'mouseMoved', x: 1, y: 1 });
+  await page.until('the figures of now are told', `!/ at \\d\\d:/.test(${captions}.join(' '))`);
 });
 
 test('processes: a form starts one, the tree shows it, and a signal is sent after a question', async () => {
   await showView(page, 'Processes');
   await page.press('Start a process');
-  await page.fill('dialog [name=command]', 'echo roses; sleep 1000 & wait');
+  await page.fill('dialog [name=command]', 'echo roses; sleep 1234.5 & wait');
   await page.fill('dialog [name=tag]', 'garden');
   await page.evaluate(`document.querySelector('dialog [name=pty]').click()`);
   await page.press('Start', 'dialog');
@@ -78,8 +116,17 @@ test('processes: a form starts one, the tree shows it, and a signal is sent afte
   await showView(page, 'Processes');
   await page.fill('[aria-label="Filter processes"]', 'garden');
   await chooseRow(page, 'garden');
-  await page.shows('sleep 1000');
+  await page.shows('sleep 1234.5');
   await picture(page, 'processes');
+  await page.fill('[aria-label="Filter processes"]', '');
+  await chooseRow(page, 'echo roses; sleep');
+  const isBelowShown = `[...document.querySelectorAll('.rows .row')].some(({ children }) => children[1].textContent === 'sleep 1234.5')`;
+  await page.until('what is below is shown', isBelowShown);
+  await page.evaluate(`document.querySelector('.table').focus()`);
+  await page.key('ArrowLeft');
+  await page.until('what is below is hidden', `!${isBelowShown}`);
+  await page.key('ArrowRight');
+  await page.until('what is below is shown', isBelowShown);
   const isThere = async () => (await envctl(daemon.url, ['ps'], { env })).stdout.includes('garden');
   await page.press('Signal');
   await page.until('Cancel has the focus', `document.activeElement?.textContent === 'Cancel'`);
@@ -105,6 +152,11 @@ test('events: starts, ends with their status, time limits and freezes', async ()
     await envctl(daemon.url, ['freeze'], { env });
     await page.shows('the workload is frozen');
     await page.until('the head says so', `document.querySelector('.reach').textContent === 'frozen'`);
+    // What is frozen has no figures, which is a gap.
+    await showView(page, 'Glance');
+    await page.until('it is drawn', `!!document.querySelector('.u-over')`);
+    await until('no figure is told', pointAtNewest, (text) => /^CPU at [\d:]+: not known$/.test(text));
+    await showView(page, 'Events');
     await envctl(daemon.url, ['thaw'], { env });
     await page.shows('the workload runs again');
   }
@@ -114,25 +166,22 @@ test('events: starts, ends with their status, time limits and freezes', async ()
 test('events: a port that appears, with a link to it', async () => {
   // A daemon forwards ports only where the guest has an address; all but its answer about that is the real one.
   const ports = { address: '10.9.8.7', ports: [] as { port: number; target: string; connections: number }[] };
-  const front = createServer((incoming, response) => {
-    if (incoming.url === '/ports') return void response.end(JSON.stringify(ports));
-    const { url: path, method, headers } = incoming;
-    const passed = request(`${daemon.url}${path}`, { method, headers }, (answer) => {
-      response.writeHead(answer.statusCode ?? 0, answer.headers);
-      answer.pipe(response);
-    });
-    incoming.pipe(passed.on('error', () => response.destroy()));
-  }).listen(0, '127.0.0.1');
-  await once(front, 'listening');
-  await owned(Promise.resolve({ [Symbol.asyncDispose]: async () => void front.close() }));
-  const other = await owned(
-    startConsole(`http://127.0.0.1:${(front.address() as AddressInfo).port}`, [], { env }),
+  const front = await owned(
+    startFront(daemon.url, {
+      answers({ url }, response) {
+        if (url === '/ports') response.end(JSON.stringify(ports));
+        else if (url === '/ports/stream') response.writeHead(404).end();
+        else return false;
+        return true;
+      },
+    }),
   );
+  const other = await owned(startConsole(front.url, [], { env }));
   const its = await (browser as Chromium).open(other.link);
   await its.shows('reachable');
   await showView(its, 'Events');
   ports.ports = [{ port: 5173, target: '127.0.0.1', connections: 0 }];
-  await its.shows('port 5173 has appeared');
+  await its.shows('a server listens at port 5173');
   const link = `[...document.querySelectorAll('.event a')].map(({ href, rel, target }) => [href, rel, target])`;
   expect(await its.evaluate(link)).toEqual([['http://10.9.8.7:5173/', 'noopener noreferrer', '_blank']]);
   ports.ports = [];
@@ -140,9 +189,33 @@ test('events: a port that appears, with a link to it', async () => {
   // An address that is none is no link.
   ports.address = 'javascript:alert(1)//';
   ports.ports = [{ port: 80, target: '127.0.0.1', connections: 0 }];
-  await its.shows('port 80 has appeared');
+  await its.shows('a server listens at port 80');
   expect(await its.evaluate(`document.querySelectorAll('.events a, .ports a').length`)).toBe(0);
   expect(its.problems).toEqual([]);
+});
+
+test('every listener is told with its process, and a server that starts says so', async () => {
+  await showView(page, 'Events');
+  const child = spawn(process.execPath, [
+    ...[
+      '-e',
+      `require('net').createServer().listen(0, '0.0.0.0', function () { console.log(this.address().port) })`,
+    ],
+  ]);
+  await owned(Promise.resolve({ [Symbol.asyncDispose]: async () => void child.kill('SIGKILL') }));
+  const port = Number(String(await once(child.stdout, 'data')));
+  await page.until(
+    'it is told',
+    `[...document.querySelectorAll('.ports li')].some(({ innerText }) => innerText.includes('${port}') && innerText.includes('all addresses') && innerText.includes('node') && innerText.includes('${child.pid}'))`,
+  );
+  await page.shows(`listens at port ${port}`);
+  await page.evaluate(`navigator.clipboard.writeText = async (text) => { window.copied = text }`);
+  await page.evaluate(
+    `document.querySelector('.ports [aria-label$="${port}"], .ports [aria-label$="${port}/"]').click()`,
+  );
+  await page.until('it is copied', `/${port}/.test(window.copied)`);
+  child.kill('SIGKILL');
+  await page.shows(`port ${port} has gone`);
 });
 
 test('the keyboard alone chooses views and rows', async () => {
@@ -162,6 +235,34 @@ test('the keyboard alone chooses views and rows', async () => {
   );
 });
 
+test('Ctrl+K finds a command, also from a terminal by Alt+Shift+K, and ? lists the keys', async () => {
+  await showView(page, 'Glance');
+  await page.evaluate(`document.querySelector('.glance').focus()`);
+  await page.key('KeyK', 'ctrl');
+  await page.until('it is typed into', `document.activeElement?.ariaLabel === 'Command'`);
+  expect(await seriousFindings(page)).toEqual([]);
+  await page.type('new term');
+  await page.until('one is left', `document.querySelectorAll('[role=option]').length === 1`);
+  await page.key('Enter');
+  await page.until('a terminal has the focus', `!!document.activeElement?.closest('.xterm')`);
+  const tabs = await page.evaluate(`document.querySelectorAll('[role=tab]').length`);
+  await page.key('KeyK', 'ctrl');
+  await page.key('KeyK', 'alt', 'shift');
+  await page.until('it is open', `!!document.querySelector('.palette[open]')`);
+  await page.key('Escape');
+  await page.until('it is closed', `!document.querySelector('.palette')`);
+  await page.until('the terminal has the focus again', `!!document.activeElement?.closest('.xterm')`);
+  await page.key('KeyT', 'alt', 'shift');
+  await page.until('there is another', `document.querySelectorAll('[role=tab]').length === ${tabs} + 1`);
+  await showView(page, 'Glance');
+  await page.evaluate(`document.querySelector('.glance').focus()`);
+  await page.key('Slash', 'shift');
+  await page.shows('Keyboard shortcuts');
+  expect(await seriousFindings(page)).toEqual([]);
+  await page.key('Escape');
+  await page.until('it is closed', `!document.querySelector('dialog')`);
+});
+
 test('axe finds nothing serious, light and dark, wide and narrow, and nothing is cut off', async () => {
   for (const [width, scheme] of [
     [1280, 'light'],
@@ -179,7 +280,6 @@ test('axe finds nothing serious, light and dark, wide and narrow, and nothing is
       expect(await page.evaluate('document.documentElement.scrollWidth'), view).toBeLessThanOrEqual(width);
     }
   }
-  await page.press('Start a process', 'body').catch(() => {});
   await page.resize(1280, 720);
 });
 
@@ -199,8 +299,8 @@ test('what the first view loads is at most 90 kB, compressed', async () => {
   const sizes = readdirSync(join(root, directory)).map(
     (name) => [name, gzipSync(readFileSync(join(root, directory, name))).length] as const,
   );
-  // Terminals come with the first terminal; all the rest, plots too, is counted.
-  const first = sizes.filter(([name]) => !/^(screen|addon-webgl)/.test(name));
+  // Terminals and the editor come with the first of them; all the rest, plots too, is counted.
+  const first = sizes.filter(([name]) => !/^(screen|addon-webgl|text-editor)/.test(name));
   expect(first.length).toBeGreaterThan(3);
   expect(first.reduce((sum, [, size]) => sum + size, 0)).toBeLessThan(90_000);
 });

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { json } from 'node:stream/consumers';
 import { gunzipSync } from 'node:zlib';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { signFile } from '../../../src/cli/conformance/suite/sign-file.ts';
+import { signFile } from '../../../src/conformance/suite/sign-file.ts';
 import { droppedArchives, filesUrl } from '../../support/clients/files-client.ts';
 import { needs } from '../../support/machine/needs.ts';
 import { growthOf, openFiles } from '../../support/machine/proc.ts';

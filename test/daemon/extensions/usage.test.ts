@@ -28,6 +28,8 @@ with open(sys.argv[1], "wb") as file:
     os.fsync(file.fileno())
 sum(range(2000000))
 child = subprocess.Popen(["sleep", "1000"])
+# The kernel tells that the program is there before it has arguments.
+while not open(f"/proc/{child.pid}/cmdline").read(): pass
 print("ready", child.pid, flush=True)
 sys.stdin.read()
 child.kill()

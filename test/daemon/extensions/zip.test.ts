@@ -14,7 +14,7 @@ import {
 import { join } from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { signFile } from '../../../src/cli/conformance/suite/sign-file.ts';
+import { signFile } from '../../../src/conformance/suite/sign-file.ts';
 import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
 
 /** Unpacks with Python, which checks sizes and checksums, and lists the members with their modes. */

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { utimesSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { signFile } from '../../../src/cli/conformance/suite/sign-file.ts';
+import { signFile } from '../../../src/conformance/suite/sign-file.ts';
 import { runInBrowser } from '../../support/clients/browser.ts';
 import { filesUrl } from '../../support/clients/files-client.ts';
 import { needs } from '../../support/machine/needs.ts';

@@ -16,7 +16,7 @@ import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { getAttributeSync, listAttributesSync } from 'fs-xattr';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { signFile } from '../../../src/cli/conformance/suite/sign-file.ts';
+import { signFile } from '../../../src/conformance/suite/sign-file.ts';
 import { EventType } from '../../../src/gen/filesystem/filesystem_pb.js';
 import { connectTo } from '../../support/clients/clients.ts';
 import {

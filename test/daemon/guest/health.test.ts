@@ -25,7 +25,18 @@ test('the verbose state tells versions, the time of the start, what is frozen, a
   expect(Object.keys(body.abilities)).toEqual([
     ...['root', 'clock', 'freeze', 'fsfreeze', 'memoryAccounting', 'taskLimit'],
     ...['collapse', 'attributes', 'forwarding', 'records', 'recovery'],
-    ...['exec', 'limits', 'ndjson', 'usage', 'history', 'pressure', 'stop', 'terminal', 'ports'],
+    ...[
+      'exec',
+      'limits',
+      'ndjson',
+      'usage',
+      'history',
+      'pressure',
+      'stop',
+      'keepOutput',
+      'terminal',
+      'ports',
+    ],
     ...['search', 'zip', 'setAttributes', 'copy'],
   ]);
   expect(body.abilities.forwarding).toMatchObject({ reason: expect.stringContaining('127.0.0.1 alone') });

@@ -107,6 +107,7 @@ const fail: Record<string, Intercept> = {
   closes: (request) => void request.socket.destroy(),
   errs: (_, response) => void response.writeHead(500).end('x'.repeat(100_000)),
   halves: (request) => void request.socket.end('HTTP/1.1 200 OK\r\ncontent-length: 100'),
+  switches: ({ socket }) => void socket.write('HTTP/1.1 101 x\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n'),
   babbles: (request) => void request.socket.write('not HTTP\r\n\r\n'),
   floods: (_, response) => {
     response.writeHead(503);
@@ -120,7 +121,7 @@ const fail: Record<string, Intercept> = {
 };
 
 test.each([
-  ['breaks off', [fail.closes, fail.errs, fail.halves, fail.babbles]],
+  ['breaks off', [fail.closes, fail.errs, fail.halves, fail.switches, fail.babbles]],
   ['never ends its answer, or never answers', [fail.floods, fail.isSilent]],
 ])('a collector that %s stops no call; nothing is lost or sent twice', async (_, intercepts) => {
   await using collector = await startCollector();

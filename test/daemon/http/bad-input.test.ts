@@ -1,7 +1,7 @@
 import { mkdirSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { signFile } from '../../../src/cli/conformance/suite/sign-file.ts';
+import { signFile } from '../../../src/conformance/suite/sign-file.ts';
 import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
 
 const TOKEN = 'bad-input-token';

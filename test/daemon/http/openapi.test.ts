@@ -132,6 +132,11 @@ const EXAMPLES: Readonly<Record<string, readonly Example[]>> = {
     [404, '/processes/999999999/stop'],
     [413, '/processes/1/stop', { body: ' '.repeat(5000) }],
   ],
+  readResult: [[404, '/processes/999999999/result']],
+  readOutput: [
+    [400, '/processes/1/output?from=x'],
+    [404, '/processes/999999999/output'],
+  ],
   getEnvs: [[200, '/envs']],
   getPorts: [[200, '/ports']],
   waitForPort: [
@@ -194,6 +199,9 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
     ...['openTerminal 101', 'openTerminal 400', 'openTerminal 429'],
   ],
   'test/daemon/extensions/stop.test.ts': ['stopProcess 200', 'stopProcess 412'],
+  'test/daemon/extensions/lasting-output.test.ts': [
+    ...['readResult 200', 'readOutput 200', 'readOutput 206', 'readOutput 416'],
+  ],
   'test/attack/extensions/exec.test.ts': ['exec 413', 'exec 429', 'exec 503'],
   'test/attack/files/hung-mounts.test.ts': [
     ...['downloadFile 504', 'describeFile 504', 'uploadFiles 504', 'composeFiles 504', 'init 504'],
@@ -220,7 +228,7 @@ const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
 const NOT_SHOWN = [
   ...['init 429', 'uploadFiles 429', 'composeFiles 429', 'uploadFiles 409', 'composeFiles 409'],
   ...['followMetrics 429', 'stopProcess 429', 'stopProcess 408', 'stopProcess 503', 'stopProcess 504'],
-  ...['exec 403', 'exec 504'],
+  ...['exec 403', 'exec 504', 'readOutput 409', 'readOutput 429'],
   // The kernels of the tests tell which sockets listen.
   ...['followPorts 412', 'followPorts 429', 'waitForPort 412', 'waitForPort 429'],
 ];
@@ -439,6 +447,7 @@ async function wrongIn(operation: Operation, response: Response): Promise<string
 // Not `upgrade`, which would replace the daemon, and what has no end or waits: they have tests of their own.
 const FUZZED = [
   ...['getHealth', 'getMetrics', 'getEnvs', 'getPorts', 'init', 'exec', 'stopProcess', 'composeFiles'],
+  ...['readResult', 'readOutput'],
   ...['downloadFile', 'describeFile', 'uploadFiles', 'openTerminal', 'openTunnel', 'readMetricsHistory'],
   ...['freeze', 'unfreeze', 'collapse', 'freezeFilesystem', 'thawFilesystem'],
 ];

@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { Code } from '@connectrpc/connect';
 import { expect, onTestFinished, test } from 'vitest';
@@ -64,6 +65,28 @@ test('after a kill of the daemon, the next one has its processes: output, input,
   expect(textOf(echo.following.parts.stdout)).toBe('before\n<one>\n');
   expect(await terminal.end).toMatchObject({ exited: true, exitCode: 3 });
   expect(textOf(terminal.following.parts.pty)).toBe('on\r\n<two>\r\n<end>\r\n');
+});
+
+test('after a kill in the middle of a drawing, a terminal has its modes and its size', async () => {
+  await using supervised = await startSupervised();
+  const clients = connectTo(supervised.daemon.url, 'binary');
+  const script = "printf '\\033[?1049h'; while :; do sleep 0.1; done";
+  const pty = { size: { cols: 80, rows: 24 } };
+  const pid = await startDetached(clients, { process: bash(script), pty });
+  const joined = async () => {
+    for await (const { event } of clients.process.connect({ process: byPid(pid), screen: true })) {
+      if (event?.event.case === 'start')
+        expect(event.event.value.size).toMatchObject({ cols: 100, rows: 30 });
+      if (event?.event.case === 'data') return String(Buffer.from(event.event.value.output.value ?? []));
+    }
+    return null;
+  };
+  await clients.process.update({ process: byPid(pid), pty: { size: { cols: 100, rows: 30 } } });
+  expect(await joined()).toBe('\x1b[?1049h');
+  await supervised.crash();
+  const size = () => String(execFileSync('sh', ['-c', 'exec stty size < /proc/$0/fd/0', String(pid)])).trim();
+  expect(size()).toBe('30 100');
+  expect(await joined()).toBe('\x1b[?1049h');
 });
 
 test.each([

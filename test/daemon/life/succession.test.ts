@@ -110,6 +110,16 @@ test('a daemon that is told to stop while it is replaced stops, and the processe
   expect(daemon.log.filter(({ msg }) => msg === 'ready')).toHaveLength(1);
 });
 
+test('each upgrade is in the log, however soon the next program begins', async () => {
+  await using daemon = await startDaemon();
+  const count = (wanted: string) => daemon.log.filter(({ msg }) => msg === wanted).length;
+  for (const times of [1, 2, 3, 4, 5]) {
+    await fetch(`${daemon.url}/upgrade`, { method: 'POST' });
+    await until('the next program listens', () => count('ready') === times + 1);
+    expect(count('upgrading')).toBe(times);
+  }
+});
+
 test('an upgrade for which no descriptor is free is refused, and everything goes on', async () => {
   needs('root');
   const limit = 160;

@@ -3,7 +3,8 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { byTag, connectTo } from '../../support/clients/clients.ts';
-import { childrenOf, runs } from '../../support/machine/proc.ts';
+import { outputOf, startKept } from '../../support/clients/lasting-output.ts';
+import { childrenOf, openFiles, runs } from '../../support/machine/proc.ts';
 import { scratch } from '../../support/machine/scratch.ts';
 import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
 import { useImage } from '../../support/programs/image.ts';
@@ -54,6 +55,13 @@ test('SIGUSR2 upgrades the daemon, whose processes go on', async () => {
   const { processes } = await clients.process.list({});
   expect(processes.map(({ tag }) => tag)).toEqual(['cat']);
   await clients.process.closeStdin({ process: byTag('cat') });
+});
+
+test('output lasts without a flag', async () => {
+  await using daemon = await supervised();
+  const pid = await startKept(daemon.url, 'echo kept; exit 3');
+  expect(await (await outputOf(daemon.url, pid, '?follow=true')).text()).toBe('kept\n');
+  expect(openFiles(mainOf(daemon)).filter((file) => file.startsWith('/var/tmp/'))).toHaveLength(1);
 });
 
 test('a wrong setting ends the loop with exit code 2', () => {

@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process';
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { Code } from '@connectrpc/connect';
 import { expect, test } from 'vitest';
 import type { Verdict } from '../../../src/daemon/extensions/doctor/verdict.ts';
@@ -71,6 +71,13 @@ test.each(CONTAINERS)(
     expect(entry).toMatchObject({ size: 7n, owner: uid === 0 ? 'root' : `${uid}` });
     const refused = await put('/etc/of-a-client');
     expect([refused.status, await refused.text()]).toEqual([403, expect.stringMatching(/read-only/i)]);
+    const found: string[] = [];
+    for await (const { event } of client.filesystem.find({ path: `${directory}/made`, content: 'content' }))
+      if (event.case === 'found') found.push(`${event.value.path}:${event.value.text}`);
+    expect(found).toEqual([`${directory}/made/by/upload:content`]);
+    const change = { path: `${directory}/made`, content: 'content', replacement: 'changed' };
+    await client.filesystem.replace(change);
+    expect(readFileSync(`${directory}/made/by/upload`, 'utf8')).toBe('changed');
     const { watcherId } = await client.filesystem.createWatcher({ path: directory });
     writeFileSync(`${directory}/seen`, '');
     await expect

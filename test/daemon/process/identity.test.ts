@@ -103,13 +103,12 @@ describe('identity', () => {
 });
 
 describe('a daemon that may not lower its own priorities', () => {
+  const RAISE = ['sh', '-c', 'echo 500 >/proc/self/oom_score_adj && exec nice -n 7 "$@"', 'sh'] as const;
+  const WITHOUT = ['setpriv', '--bounding-set=-sys_nice,-sys_resource'] as const;
+
   /** What a command of another user has, on pipes and in a terminal, and what the daemon has. */
-  async function priorities() {
-    const raise = 'echo 500 >/proc/self/oom_score_adj && exec nice -n 7 "$@"';
-    const without = ['setpriv', '--bounding-set=-sys_nice,-sys_resource'];
-    await using limited = await startDaemon({
-      command: ['sh', '-c', raise, 'sh', ...without, ...daemonCommand()],
-    });
+  async function priorities(raise: readonly [string, ...string[]] = [...RAISE, ...WITHOUT]) {
+    await using limited = await startDaemon({ command: [...raise, ...daemonCommand()] });
     const own = readFileSync(`/proc/${limited.pid}/stat`, 'utf8');
     const headers = { authorization: `Basic ${Buffer.from('daemon:').toString('base64')}` };
     const command = sh('echo $(id -un; ps -o ni= -p $$; cat /proc/self/oom_score_adj)');
@@ -132,5 +131,10 @@ describe('a daemon that may not lower its own priorities', () => {
   test('starts them with its out-of-memory score', async () => {
     needs('ps', 'a guarded out-of-memory score');
     expect((await priorities()).score).toBe('500');
+  });
+
+  test('starts them with its out-of-memory score where it may lower theirs, because they must go first', async () => {
+    needs('ps');
+    expect((await priorities([...WITHOUT, ...RAISE])).score).toBe('500');
   });
 });

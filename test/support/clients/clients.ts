@@ -3,7 +3,7 @@ import { createConnectTransport } from '@connectrpc/connect-node';
 import { Filesystem } from '../../../src/gen/filesystem/filesystem_pb.js';
 import { Process } from '../../../src/gen/process/process_pb.js';
 
-export { byPid, byTag, type Transcript, transcribe } from '../../../src/cli/conformance/suite/transcript.ts';
+export { byPid, byTag, type Transcript, transcribe } from '../../../src/conformance/suite/transcript.ts';
 
 /** The generated clients of a daemon, over HTTP/1.1 in one codec. */
 export interface Clients {

@@ -48,6 +48,25 @@ export async function chooseRow(page: BrowserPage, text: string): Promise<void> 
   await page.evaluate(`${find}.click()`);
 }
 
+/** The text in the editor of a file, which must be short enough to be shown as a whole. */
+export const EDITED = `[...document.querySelectorAll('.cm-line')].map(({ textContent }) => textContent).join('\\n')`;
+
+/** Replaces the text in the editor of a file. */
+export async function editText(page: BrowserPage, text: string): Promise<void> {
+  await page.bringToFront();
+  await page.until('there is an editor', `!!document.querySelector('.cm-content')`);
+  await page.evaluate(`document.querySelector('.cm-content').focus()`);
+  await page.key('KeyA', 'ctrl');
+  // A paste, because a text of several lines is not typed at once.
+  await page.evaluate(`(() => {
+    const clipboardData = new DataTransfer();
+    clipboardData.setData('text/plain', ${JSON.stringify(text)});
+    const options = { clipboardData, bubbles: true, cancelable: true };
+    document.querySelector('.cm-content').dispatchEvent(new ClipboardEvent('paste', options));
+  })()`);
+  await page.until('it has the text', `${EDITED} === ${JSON.stringify(text)}`);
+}
+
 /** The text of the terminal that is shown, where it is drawn as elements. */
 export const SCREEN = `(document.querySelector('.xterm-rows')?.innerText ?? '').replaceAll('\\u00a0', ' ')`;
 

@@ -1,5 +1,6 @@
 import type { Shape } from '../../../src/base/shape.ts';
 import { EXEC_REQUEST } from '../../../src/daemon/extensions/exec/exec-request.ts';
+import { OUTPUT_QUERY } from '../../../src/daemon/extensions/lasting-output/output-query.ts';
 import { WAIT_QUERY } from '../../../src/daemon/extensions/ports/ports-queries.ts';
 import { STOP_REQUEST } from '../../../src/daemon/extensions/stop/stop-request.ts';
 import { TERMINAL_QUERY } from '../../../src/daemon/extensions/terminal/terminal-messages.ts';
@@ -19,6 +20,7 @@ export const READ: Readonly<
   followMetrics: { query: METRICS_STREAM_QUERY },
   exec: { body: EXEC_REQUEST },
   stopProcess: { body: STOP_REQUEST },
+  readOutput: { query: OUTPUT_QUERY },
   waitForPort: { query: WAIT_QUERY },
   openTerminal: { query: TERMINAL_QUERY },
   init: { body: INIT_REQUEST },

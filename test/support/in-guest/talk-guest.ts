@@ -19,7 +19,7 @@ const blocks = JSON.parse(await text(process.stdin)) as Block[];
 const [definitions] = blocks.filter(({ language }) => language === 'sh');
 
 // /proc cannot be frozen, the root file system of the tests' machine must not be.
-const daemon = await startDaemon({ port: 49983, args: ['--fsfreeze-path=/proc'] });
+const daemon = await startDaemon({ port: 49983, args: ['--fsfreeze-path=/proc', '--output-directory=/tmp'] });
 let gateway: ChildProcess | null = null;
 
 // As if it were installed.

@@ -8,10 +8,7 @@ declare module 'vitest' {
   }
 }
 
-/**
- * Prints at the end of a run which tests this machine could not run, by reason, which passed only when tried again, and
- * how many files were left to `--long`.
- */
+/** Prints at the end of a run which tests this machine could not run, by reason, and how many files were left to `--long`. */
 export class NotRunReporter implements Reporter {
   readonly #leftOut: readonly string[];
 
@@ -22,8 +19,6 @@ export class NotRunReporter implements Reporter {
 
   onTestRunEnd(modules: readonly TestModule[]): void {
     this.#tellNotRun(modules);
-    const flaky = modules.flatMap(flakyOf);
-    if (flaky.length > 0) process.stdout.write(`\n FLAKY: passed when tried again\n${flaky.join('\n')}\n\n`);
     const { length } = this.#leftOut;
     if (length > 0)
       process.stdout.write(` NOT RUN here: ${length} files that take long; npm test -- --long runs them\n`);
@@ -51,14 +46,6 @@ function notRun(module: TestModule): Map<string, string[]> {
     if (reason) byReason.set(reason, [...(byReason.get(reason) ?? []), test.fullName]);
   }
   return byReason;
-}
-
-/** The tests that passed after a failure, with its reason. */
-function flakyOf(module: TestModule): string[] {
-  const file = relative(process.cwd(), module.moduleId);
-  return [...module.children.allTests('passed')]
-    .filter((test) => test.diagnostic()?.flaky)
-    .map((test) => `   ${file}: ${test.fullName}\n     ${test.result().errors?.[0]?.message}`);
 }
 
 /** The names of the tests; the name of the file when none of its tests ran. */

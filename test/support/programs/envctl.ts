@@ -114,7 +114,10 @@ export class EnvctlTerminal {
     this.#terminal.onData((text) => {
       this.#screen += text;
     });
-    this.exit = new Promise((resolve) => this.#terminal.onExit(({ exitCode }) => resolve(exitCode)));
+    // As a shell tells it.
+    this.exit = new Promise((resolve) =>
+      this.#terminal.onExit(({ exitCode, signal }) => resolve(signal ? 128 + signal : exitCode)),
+    );
     onTestFinished(() => {
       try {
         this.#terminal.kill('SIGKILL');

@@ -13,6 +13,7 @@ export interface FakeObject {
     readonly labels: Readonly<Record<string, string>>;
     readonly annotations?: Readonly<Record<string, string>>;
     readonly deletionTimestamp?: string;
+    readonly ownerReferences?: readonly { readonly uid: string }[];
   };
   // biome-ignore lint/suspicious/noExplicitAny: specifications are looked at member by member
   readonly spec?: any;
@@ -20,7 +21,7 @@ export interface FakeObject {
   readonly status?: object;
 }
 
-type Kind = 'pods' | 'configmaps';
+type Kind = 'pods' | 'configmaps' | 'persistentvolumeclaims';
 type Sent = 'ADDED' | 'MODIFIED' | 'DELETED';
 
 interface Change {
@@ -35,11 +36,17 @@ export const READY = { phase: 'Running', conditions: [{ type: 'Ready', status: '
 
 /**
  * A small API server for Pods and ConfigMaps of one namespace: lists, watches, creations, JSON patches with tests, deletions with
- * preconditions. It has no scheduler and no node: `onPod` gives a new Pod its status, as they would.
+ * preconditions. NetworkPolicies and the claims of ephemeral volumes are kept, and end with their Pods. It has no scheduler and no node:
+ * `onPod` gives a new Pod its status, as they would.
  */
 export class FakeKubernetes implements AsyncDisposable {
   readonly #server = createServer((request, response) => void this.#serve(request, response));
-  readonly #objects = { pods: new Map<string, FakeObject>(), configmaps: new Map<string, FakeObject>() };
+  readonly #policies = new Map<string, FakeObject>();
+  readonly #objects: Readonly<Record<Kind, Map<string, FakeObject>>> = {
+    pods: new Map(),
+    configmaps: new Map(),
+    persistentvolumeclaims: new Map(),
+  };
   readonly #changes: Change[] = [];
   readonly #watches = new Set<{ readonly kind: Kind; readonly response: ServerResponse }>();
   #version = 100;
@@ -48,7 +55,7 @@ export class FakeKubernetes implements AsyncDisposable {
   /** Returns the status of a new Pod; null: it stays as it is. */
   onPod: (pod: FakeObject) => object | null = () => ({ ...READY, podIP: '10.1.2.3' });
   /** Returns a failure in place of an answer, as `[status, message]`. */
-  refuse: (request: string) => readonly [status: number, message: string] | null = () => null;
+  refuse: (request: string, name: string) => readonly [status: number, message: string] | null = () => null;
 
   get url(): string {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
@@ -61,6 +68,17 @@ export class FakeKubernetes implements AsyncDisposable {
 
   get pods(): readonly FakeObject[] {
     return [...this.#objects.pods.values()];
+  }
+
+  get claims(): readonly FakeObject[] {
+    return [...this.#objects.persistentvolumeclaims.values()];
+  }
+
+  /** The policies whose Pods are there. */
+  get policies(): readonly FakeObject[] {
+    return [...this.#policies.values()].filter(({ metadata }) =>
+      this.pods.some((pod) => pod.metadata.uid === metadata.ownerReferences?.[0]?.uid),
+    );
   }
 
   /** The Pods with this label. */
@@ -79,11 +97,31 @@ export class FakeKubernetes implements AsyncDisposable {
     if (pod) this.#put('pods', 'MODIFIED', { ...pod, status });
   }
 
+  /** Makes a Pod, as another program does. */
+  add({
+    metadata: { name, labels },
+    ...rest
+  }: {
+    readonly metadata: Pick<FakeObject['metadata'], 'name' | 'labels'>;
+  }): void {
+    this.#claim(this.#put('pods', 'ADDED', { ...rest, metadata: this.#metadata(name, labels) }));
+  }
+
+  /** Begins to remove a Pod, as an eviction does: its processes have some seconds. */
+  end(name: string): void {
+    const pod = this.#objects.pods.get(name);
+    const deletionTimestamp = new Date().toISOString();
+    if (pod) this.#put('pods', 'MODIFIED', { ...pod, metadata: { ...pod.metadata, deletionTimestamp } });
+  }
+
   /** Removes a Pod, as an eviction does. */
   remove(name: string): void {
     const pod = this.#objects.pods.get(name);
     if (!pod) return;
     this.#objects.pods.delete(name);
+    for (const { metadata } of this.claims)
+      if (metadata.ownerReferences?.[0]?.uid === pod.metadata.uid)
+        this.#objects.persistentvolumeclaims.delete(metadata.name);
     const metadata = { ...pod.metadata, resourceVersion: String(++this.#version) };
     this.#tell({ kind: 'pods', type: 'DELETED', object: { ...pod, metadata } });
   }
@@ -121,23 +159,27 @@ export class FakeKubernetes implements AsyncDisposable {
   async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const url = new URL(request.url ?? '/', this.url);
     const [, kind = '', name] =
-      /^\/api\/v1\/namespaces\/sandboxes\/(pods|configmaps)(?:\/(.+))?$/.exec(url.pathname) ?? [];
+      /^\/apis?\/(?:networking\.k8s\.io\/)?v1\/namespaces\/sandboxes\/(\w+)(?:\/(.+))?$/.exec(url.pathname) ??
+      [];
     if (url.searchParams.has('watch')) return this.#watch(kind as Kind, url, response);
     const told = `${request.method} ${kind}`;
     this.requests.push(told);
-    const refused = this.refuse(told);
+    const refused = this.refuse(told, name ?? '');
     const body = request.method === 'GET' ? null : await json(request);
     if (refused) {
       reply(response, refused[0], refused[1]);
       return;
     }
     if (request.method === 'GET') return this.#list(kind as Kind, url, response);
+    if (kind === 'networkpolicies') return this.#limit(body as FakeObject, response);
     if (request.method === 'POST') return this.#create(body as FakeObject, response);
-    const pod = this.#objects.pods.get(name ?? '');
+    const pod = this.#objects[kind as Kind].get(name ?? '');
     if (!pod) {
-      reply(response, 404, `pods "${name}" not found`);
+      reply(response, 404, `${kind} "${name}" not found`);
       return;
     }
+    if (kind === 'persistentvolumeclaims')
+      return this.#changeClaim(pod, body as FakeObject, request.method ?? '', response);
     if (request.method === 'PATCH') return this.#patch(pod, body as readonly Patch[], response);
     return this.#delete(pod, body as Deletion | null, response);
   }
@@ -150,11 +192,12 @@ export class FakeKubernetes implements AsyncDisposable {
   #watch(kind: Kind, url: URL, response: ServerResponse): void {
     const after = Number(url.searchParams.get('resourceVersion'));
     const first = Number(this.#changes[0]?.object.metadata.resourceVersion ?? this.#version + 1);
+    response.writeHead(200, { 'content-type': 'application/json' }).flushHeaders();
     if (after + 1 < first && after < this.#version) {
-      reply(response, 410, 'too old resource version');
+      const status = { kind: 'Status', code: 410, message: 'too old resource version' };
+      response.end(`${JSON.stringify({ type: 'ERROR', object: status })}\n`);
       return;
     }
-    response.writeHead(200, { 'content-type': 'application/json' }).flushHeaders();
     for (const change of this.#changes)
       if (change.kind === kind && Number(change.object.metadata.resourceVersion) > after)
         send(response, change);
@@ -171,9 +214,52 @@ export class FakeKubernetes implements AsyncDisposable {
     }
     const metadata = { ...this.#metadata(name, labels), ...(annotations && { annotations }) };
     const pod = this.#put('pods', 'ADDED', { ...body, metadata, status: { phase: 'Pending' } });
+    const canStart = this.#claim(pod);
     reply(response, 201, pod);
-    const status = this.onPod(pod);
+    const status = canStart ? this.onPod(pod) : null;
     if (status) setImmediate(() => this.status(name, status));
+  }
+
+  /** Claims are changed by merge patches, and deleted. */
+  #changeClaim(claim: FakeObject, body: FakeObject, method: string, response: ServerResponse): void {
+    const { name, labels, annotations } = claim.metadata;
+    if (method === 'PATCH' && (body.metadata.uid ?? claim.metadata.uid) !== claim.metadata.uid) {
+      reply(response, 409, 'the precondition failed');
+      return;
+    }
+    if (method === 'DELETE') {
+      this.#objects.persistentvolumeclaims.delete(name);
+      reply(response, 200, claim);
+      return;
+    }
+    const metadata = {
+      ...claim.metadata,
+      ...body.metadata,
+      labels: { ...labels, ...body.metadata.labels },
+      annotations: { ...annotations, ...body.metadata.annotations },
+    };
+    reply(response, 200, this.#put('persistentvolumeclaims', 'MODIFIED', { ...claim, metadata }));
+  }
+
+  /** The controller of ephemeral volumes. Returns false if a claim of that name is there and not of this Pod, which then waits. */
+  #claim({ metadata: { name, uid }, spec }: FakeObject): boolean {
+    for (const { name: volume, ephemeral } of spec.volumes ?? []) {
+      if (!ephemeral) continue;
+      if (this.#objects.persistentvolumeclaims.has(`${name}-${volume}`)) return false;
+      const metadata = { ...this.#metadata(`${name}-${volume}`, {}), ownerReferences: [{ uid }] };
+      this.#put('persistentvolumeclaims', 'ADDED', { metadata, spec: ephemeral.volumeClaimTemplate.spec });
+    }
+    return true;
+  }
+
+  #limit(body: FakeObject, response: ServerResponse): void {
+    const { name } = body.metadata;
+    if (this.#policies.has(name)) {
+      reply(response, 409, `networkpolicies "${name}" already exists`);
+      return;
+    }
+    this.#policies.set(name, body);
+    reply(response, 201, body);
   }
 
   #patch(pod: FakeObject, operations: readonly Patch[], response: ServerResponse): void {
@@ -219,6 +305,8 @@ interface Deletion {
 }
 
 function isSelected({ metadata }: FakeObject, url: URL): boolean {
+  const named = url.searchParams.get('fieldSelector')?.split('metadata.name=')[1];
+  if (named !== undefined && named !== metadata.name) return false;
   const selector = url.searchParams.get('labelSelector');
   if (selector === null) return true;
   const [name = '', value] = selector.split('=');
@@ -227,7 +315,9 @@ function isSelected({ metadata }: FakeObject, url: URL): boolean {
 
 function reply(response: ServerResponse, code: number, content: object | string): void {
   const body = typeof content === 'string' ? { kind: 'Status', code, message: content } : content;
-  response.writeHead(code, { 'content-type': 'application/json' }).end(JSON.stringify(body));
+  // A server that has too much to do says so.
+  const more = code === 429 ? { 'retry-after': '1' } : {};
+  response.writeHead(code, { 'content-type': 'application/json', ...more }).end(JSON.stringify(body));
 }
 
 function send(response: ServerResponse, { type, object }: Change): void {

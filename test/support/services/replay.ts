@@ -6,13 +6,17 @@ interface Node {
   readonly children: Map<string, Node>;
 }
 
+/** How many events are told with a fault. */
+const RECENT = 30;
+
 /** A tree of names that is updated by the events of a watch, as a client would do. */
 export class Replay {
   readonly #directory: string;
   #root: Node;
   readonly #renamed = new Map<string, Node | null>();
-  /** Inconsistent events: an entry made twice, an unknown one removed. */
+  /** Inconsistent events: an entry made twice, an unknown one removed. Each comes with the events before it. */
   readonly faults: string[] = [];
+  readonly #recent: string[] = [];
   rescans = 0;
 
   /** Starts with the content of `directory`. */
@@ -22,7 +26,12 @@ export class Replay {
   }
 
   apply(events: readonly WatchEvent[]): void {
-    for (const event of events) this.#apply(event);
+    for (const event of events) {
+      const { type, name, movedFrom } = event;
+      this.#recent.push(movedFrom === null ? `${type} ${name}` : `${type} ${name} from ${movedFrom}`);
+      if (this.#recent.length > RECENT) this.#recent.shift();
+      this.#apply(event);
+    }
   }
 
   /** Relative paths of all entries, sorted. */
@@ -37,24 +46,28 @@ export class Replay {
     } else if (type === 'create') this.#create(name, movedFrom);
     else if (type === 'remove') this.#take(type, name);
     else if (type === 'rename') this.#renamed.set(name, this.#take(type, name));
-    else if (name !== '.' && !this.#find(name)) this.faults.push(`${type} of unknown ${name}`);
+    else if (name !== '.' && !this.#find(name)) this.#fault(`${type} of unknown ${name}`);
   }
 
   #create(name: string, movedFrom: string | null): void {
     const [parent, last] = this.#place(name);
     const moved = movedFrom === null ? null : this.#renamed.get(movedFrom);
-    if (!parent) this.faults.push(`create below unknown: ${name}`);
+    if (!parent) this.#fault(`create below unknown: ${name}`);
     // A rename from an unwatched directory may replace a file, or an empty directory.
-    if ((parent?.children.get(last)?.children.size ?? 0) > 0) this.faults.push(`create twice: ${name}`);
+    if ((parent?.children.get(last)?.children.size ?? 0) > 0) this.#fault(`create twice: ${name}`);
     parent?.children.set(last, moved ?? { children: new Map() });
   }
 
   #take(type: string, name: string): Node | null {
     const [parent, last] = this.#place(name);
     const node = parent?.children.get(last);
-    if (!node) this.faults.push(`${type} of unknown ${name}`);
+    if (!node) this.#fault(`${type} of unknown ${name}`);
     parent?.children.delete(last);
     return node ?? null;
+  }
+
+  #fault(text: string): void {
+    this.faults.push(`${text}, in: ${this.#recent.join(', ')}`);
   }
 
   #find(name: string): Node | undefined {

@@ -7,7 +7,7 @@ import {
 } from '../../../src/cli/console/page/state/guest-snapshot.ts';
 import { FigureHistory } from '../../../src/cli/console/page/state/history.ts';
 import { keptTabIn } from '../../../src/cli/console/page/terminals/kept-tab.ts';
-import { CpuShares, treeOf } from '../../../src/cli/console/page/views/process-tree.ts';
+import { CpuShares, openRows, treeOf } from '../../../src/cli/console/page/views/process-tree.ts';
 import {
   base64Of,
   bytesOfBase64,
@@ -55,6 +55,30 @@ describe('the tree of processes', () => {
     ]);
   });
 
+  test('leaves out what is below a process that is closed', () => {
+    const tree = treeOf([named(1, 0), named(2, 1), named(3, 2), named(4, 1)], new Set(), new Map(), '');
+    const shown = (closed: readonly number[]) =>
+      openRows(tree, new Set(closed)).map(({ process, isOpen }) => [process.pid, isOpen]);
+    expect(shown([])).toEqual([
+      ...[
+        [1, true],
+        [2, true],
+      ],
+      ...[
+        [3, null],
+        [4, null],
+      ],
+    ]);
+    expect(shown([2, 3])).toEqual([
+      ...[
+        [1, true],
+        [2, false],
+      ],
+      [4, null],
+    ]);
+    expect(shown([1, 2])).toEqual([[1, false]]);
+  });
+
   test('shows those that match alone, and which ones clients have started', () => {
     expect(rows([named(1, 0, 'init'), named(2, 1, 'Roses')], 'rose')).toEqual([[2, 0]]);
     const [row] = treeOf([named(2)], new Set([2]), new Map([[2, 50]]), '');
@@ -73,7 +97,8 @@ describe('the tree of processes', () => {
 
 describe('what has happened between two looks', () => {
   const state = (change: Partial<GuestSnapshot> = {}): GuestSnapshot => ({
-    ...{ reach: 'reachable', message: '', health: null, metrics: null, processes: [], ports: null },
+    ...{ reach: 'reachable', message: '', health: null, metrics: null, processes: [] },
+    ...{ ports: null, listeners: null },
     ...change,
   });
   const texts = (before: GuestSnapshot, now: GuestSnapshot) =>
@@ -112,9 +137,13 @@ describe('what has happened between two looks', () => {
     const listening = (...ports: number[]) =>
       state({ ports: { address: '10.0.0.1', ports: ports.map((port) => ({ port })) } });
     expect(happeningsBetween(listening(1, 2), listening(2, 3))).toEqual([
-      { kind: 'port', text: 'port 3 has appeared', port: 3 },
+      { kind: 'port', text: 'a server listens at port 3', port: 3 },
       { kind: 'port', text: 'port 1 has gone' },
     ]);
+    const served = (...ports: number[]) =>
+      state({ listeners: ports.map((port) => ({ port, address: '*', pid: 7, command: 'vite' })) });
+    expect(texts(served(1, 2), served(2, 3))).toEqual(['vite listens at port 3', 'port 1 has gone']);
+    expect(texts(state(), served(1))).toEqual([]);
     const since = (time: string, version = '1') => state({ health: { since: time, version } });
     expect(texts(since('a'), since('b', '2'))).toEqual(['the daemon was started anew: envd 2 in place of 1']);
     expect(texts(state(), state({ reach: 'lost', message: 'no answer' }))).toEqual([
@@ -228,7 +257,7 @@ test('a tab that was kept has nothing that it cannot have', () => {
     },
   };
   expect(keptTabIn(value)).toEqual({
-    ...{ pid: 7, title: 'x', hasEnded: false, hasTerminal: false, start: null },
+    ...{ pid: 7, title: 'x', name: null, hasEnded: false, hasTerminal: false, start: null },
     size: { cols: 1000, rows: 24 },
     offsets: { stdout: 5, stderr: 0, pty: 0 },
   });

@@ -9,6 +9,7 @@ import { type DestinationTree, itemsOf, type SourceTree, type TreeItem } from '.
 import { LocalTree } from '../../transfer/local-tree.ts';
 import { baseName, type FilePlace, joinPath, readPlace } from '../../transfer/place.ts';
 import { RemoteTree } from '../../transfer/remote-tree.ts';
+import { UnfinishedFiles } from '../../transfer/unfinished-files.ts';
 import type { Call } from '../spec/call.ts';
 import { defineCommand } from '../spec/command.ts';
 import type { OptionSpec } from '../spec/description.ts';
@@ -36,13 +37,14 @@ type Tree = SourceTree & DestinationTree;
 export class Trees {
   readonly #call: Call;
   readonly #connections = new Map<string | null, Promise<Connection>>();
+  readonly #unfinished = new UnfinishedFiles();
 
   constructor(call: Call) {
     this.#call = call;
   }
 
   async at(place: FilePlace): Promise<Tree> {
-    if (place.side === 'local') return new LocalTree(place.path);
+    if (place.side === 'local') return new LocalTree(place.path, this.#unfinished);
     const { context } = place;
     const known = this.#connections.get(context);
     const connecting =

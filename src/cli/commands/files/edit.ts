@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import process from 'node:process';
 import type { Connection } from '../../connection/connection.ts';
 import { failureOf } from '../../connection/failures.ts';
+import { addPiece } from '../../connection/http.ts';
 import { Failure } from '../../output/failure.ts';
 import { baseName, remotePath } from '../../transfer/place.ts';
 import { uploadFile } from '../../transfer/remote-tree.ts';
@@ -65,7 +66,7 @@ async function read(connection: Connection, path: string): Promise<Version> {
   for await (const piece of response) {
     length += piece.length;
     if (length > MAX_BYTES) throw new Failure('failed', `'${path}' is too large to edit: more than 64 MiB`);
-    pieces.push(piece);
+    addPiece(pieces, piece);
   }
   if (response.statusCode === NOT_FOUND) return { content: Buffer.alloc(0), etag: null, exists: false };
   return { content: Buffer.concat(pieces), etag: response.headers.etag ?? null, exists: true };
@@ -91,8 +92,9 @@ async function edit(call: Call, file: string): Promise<void> {
   const editor = env.VISUAL || env.EDITOR || 'vi';
   // The variable may have arguments, as it may for git. ^C reaches every program of the terminal, but it belongs to the editor.
   const line = `trap : INT; ${editor} "$@"`;
-  const child = spawn('/bin/sh', ['-c', line, editor, file], { stdio: 'inherit', env });
+  // Before the editor runs: the user may be quicker than this process.
   process.on('SIGINT', ignore);
+  const child = spawn('/bin/sh', ['-c', line, editor, file], { stdio: 'inherit', env });
   const code = await new Promise<number | null>((resolve, reject) => {
     child.once('exit', resolve).once('error', reject);
   }).finally(() => process.off('SIGINT', ignore));

@@ -133,7 +133,7 @@ export const replaceCommand = defineCommand<ReplaceOptions>({
         if (dryRun) await call.output.text(file.diff);
         else await call.output.line(file.path);
     });
-    call.output.note({ style: 'dim', text: `[${counted(count, 'match')}]`.replace('matchs', 'matches') });
+    call.output.note({ style: 'dim', text: `[${counted(count, 'match', 'matches')}]` });
     if (unreadable > 0) call.output.warn(`${unreadable} could not be read`);
     return 0;
   },

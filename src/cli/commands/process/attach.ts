@@ -3,6 +3,7 @@ import type { Connection } from '../../connection/connection.ts';
 import { usageError } from '../../output/failure.ts';
 import { Follower } from '../../process/follow.ts';
 import { ProcessInput } from '../../process/input.ts';
+import { orKept } from '../../process/kept-output.ts';
 import { findProcess } from '../../process/selector.ts';
 import { exitCodeOf, parseSignal } from '../../process/signals.ts';
 import type { Call } from '../spec/call.ts';
@@ -22,20 +23,21 @@ export const PROCESS_ARGUMENT: ArgumentSpec = {
 };
 
 /**
- * Follows a process that runs or has just ended. If `isWhole` is true, it begins with the first byte that the daemon keeps.
+ * Follows a process that runs or has just ended. If `isWhole` is true, it begins with the first byte that the daemon keeps. With
+ * `screen`, the process must have a terminal, whose screen is shown.
  */
 export function followerOf(
   call: Call,
   connection: Connection,
   process: ProcessSelector,
   isWhole: boolean,
-  keepaliveS?: number,
+  { keepaliveS, screen = false }: { readonly keepaliveS?: number; readonly screen?: boolean } = {},
 ): Follower {
   const resume = isWhole ? { resumeFrom: FROM_START } : {};
   return new Follower(connection, {
-    signal: call.leaving,
+    ...{ signal: call.leaving, screen },
     ...(keepaliveS !== undefined && { keepaliveS }),
-    open: (stream) => connection.processes.connect({ process, ...resume }, stream),
+    open: (stream) => connection.processes.connect({ process, screen, ...resume }, stream),
   });
 }
 
@@ -48,7 +50,7 @@ export const attachCommand = defineCommand<{
   summary: 'Attach to a running process',
   examples: ['envctl attach 1234', 'envctl attach --new build'],
   details: [
-    'Shows the output that the daemon keeps, then what comes. A process with a terminal gets what is typed; other processes get standard input unless it is a terminal. Several clients can be attached to one process.',
+    'Shows the output that the daemon keeps, then what comes. A process with a terminal is asked to draw its screen again, and gets what is typed; other processes get standard input unless it is a terminal. Several clients can be attached to one process.',
   ],
   arguments: [PROCESS_ARGUMENT],
   options: [
@@ -62,10 +64,15 @@ export const attachCommand = defineCommand<{
     const connection = await call.connection();
     const key = escapeKeyOf(options.escape);
     const process = await findProcess(connection, call.argument(0));
-    const follower = followerOf(call, connection, process, options.new !== true);
-    if (options.input === false) return (await present(call, follower)) ?? 0;
-    if (await hasTerminal(call, connection, process)) return converse(call, connection, follower, key);
-    using interrupts = new Interrupts(connection, (text) => call.output.note(text));
+    const isWhole = options.new !== true;
+    const isActive = options.input !== false;
+    const screen = isActive && (await hasTerminal(call, connection, process));
+    const follower = followerOf(call, connection, process, isWhole, { screen });
+    if (!isActive) return (await present(call, follower)) ?? 0;
+    if (screen) return converse(call, connection, follower, key);
+    using interrupts = new Interrupts(connection, (text) => call.output.note(text), {
+      isStarted: false,
+    });
     const onStarted = (pid: number) => {
       interrupts.aimAt(pid);
       const { stdin } = call.surroundings;
@@ -107,11 +114,13 @@ export const waitCommand = defineCommand<object>({
     const connection = await call.connection();
     const process = await findProcess(connection, call.argument(0));
     const follower = followerOf(call, connection, process, false);
-    for await (const event of follower.events()) {
-      tellState(call, event);
+    let pid = follower.pid;
+    for await (const event of orKept(follower.events(), connection, call.argument(0))) {
+      if (event.type === 'started') pid = event.pid;
+      if (event.type !== 'gap' || follower.pid !== null) tellState(call, event);
       if (event.type !== 'end') continue;
       const exitCode = exitCodeOf(event.end);
-      await call.output.result({ pid: follower.pid, exitCode }, async () => {});
+      await call.output.result({ pid, exitCode }, async () => {});
       return exitCode;
     }
     return 0;

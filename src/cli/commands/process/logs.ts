@@ -2,6 +2,7 @@ import { parseCount } from '../../../base/program/settings.ts';
 import type { ProcessSelector } from '../../../gen/process/process_pb.js';
 import type { Connection } from '../../connection/connection.ts';
 import { type FollowEvent, Follower } from '../../process/follow.ts';
+import { orKept } from '../../process/kept-output.ts';
 import { LastLines } from '../../process/last-lines.ts';
 import { findProcess } from '../../process/selector.ts';
 import type { Call } from '../spec/call.ts';
@@ -19,7 +20,7 @@ export const logsCommand = defineCommand<{ readonly follow?: boolean; readonly t
   summary: 'Show the output of a process that the daemon keeps',
   examples: ['envctl logs build', 'envctl logs --follow --tail 20 build'],
   details: [
-    'envd keeps the last MiB of each process, until 30 s after its end. A daemon that keeps nothing shows what comes from now on. Without --follow, envctl leaves when nothing more has come for a second.',
+    'envd keeps the last MiB of each process, until 30 s after its end; with `run --keep` for longer, one stream after the other. A daemon that keeps nothing shows what comes from now on. Without --follow, envctl leaves when nothing more has come for a second.',
   ],
   arguments: [PROCESS_ARGUMENT],
   options: [
@@ -34,8 +35,14 @@ export const logsCommand = defineCommand<{ readonly follow?: boolean; readonly t
     if (tail !== undefined) {
       const events = () => eventsFrom(call, { connection, process, follow }, tail);
       await present(call, { events });
-    } else if (follow) await present(call, followerOf(call, connection, process, true));
-    else await present(call, followerOf(call, connection, process, true, QUIET_S), { isEnough });
+    } else {
+      const follower = followerOf(call, connection, process, true, follow ? {} : { keepaliveS: QUIET_S });
+      await present(
+        call,
+        { events: () => orKept(follower.events(), connection, call.argument(0)) },
+        follow ? {} : { isEnough },
+      );
+    }
     return 0;
   },
 });
@@ -53,10 +60,10 @@ async function* eventsFrom(
   tail: number,
 ): AsyncGenerator<FollowEvent> {
   const { connection, process, follow } = wanted;
-  const kept = followerOf(call, connection, process, true, QUIET_S);
+  const kept = followerOf(call, connection, process, true, { keepaliveS: QUIET_S });
   const last = new LastLines(tail);
   const isEnough = enough();
-  for await (const event of kept.events()) {
+  for await (const event of orKept(kept.events(), connection, call.argument(0))) {
     if (event.type === 'end') {
       yield* last.take();
       yield event;

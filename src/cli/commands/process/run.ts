@@ -5,6 +5,7 @@ import { ProcessInput } from '../../process/input.ts';
 import type { Call } from '../spec/call.ts';
 import { defineCommand } from '../spec/command.ts';
 import { Interrupts } from './interrupts.ts';
+import { chosenKeep, KEEP_OPTION, type KeepOptions } from './keep.ts';
 import { chosenLimits, LIMIT_OPTIONS, type LimitOptions } from './limits.ts';
 import { present } from './session.ts';
 import {
@@ -18,7 +19,7 @@ import {
 } from './start.ts';
 import { ESCAPE_OPTION, runInTerminal } from './terminal.ts';
 
-interface RunOptions extends StartOptions, LimitOptions {
+interface RunOptions extends StartOptions, LimitOptions, KeepOptions {
   readonly detach?: boolean;
   readonly tty?: boolean;
   readonly input?: boolean;
@@ -35,6 +36,7 @@ export const runCommand = defineCommand<RunOptions>({
     'envctl run --tty vim notes.txt',
     "envctl run -e WORD=red sh -c 'echo $WORD | wc -c'",
     'envctl run --memory 512M --cpus 0.5 --pids 50 make',
+    'envctl run --detach --keep 2h --tag build make',
     'envctl run --gateway http://gateway:49980 ID -- make test',
   ],
   details: [
@@ -59,6 +61,7 @@ export const runCommand = defineCommand<RunOptions>({
     ESCAPE_OPTION,
     ...START_OPTIONS,
     ...LIMIT_OPTIONS,
+    KEEP_OPTION,
   ],
   exits: EXITS_OF_PROCESSES,
   json: 'one line per event: {"event":"started","pid"}, {"event":"stdout"|"stderr"|"pty","data":BASE64}, {"event":"gap","bytes"}, {"event":"lost","message"}, {"event":"paused","message"}, {"event":"resumed"}, {"event":"end","exitCode","exited","status","signal","usage"}; with --detach {"pid"}',
@@ -68,7 +71,11 @@ export const runCommand = defineCommand<RunOptions>({
     const connection = await call.connection();
     const { stdin } = call.surroundings;
     if (options.detach && options.tty) throw usageError('--detach and --tty exclude each other');
-    const start = { ...startRequest(command, options), ...(await chosenLimits(connection, options)) };
+    const chosen = {
+      ...(await chosenLimits(connection, options)),
+      ...(await chosenKeep(connection, options)),
+    };
+    const start = { ...startRequest(command, options), ...chosen };
     if (options.tty) return runInTerminal(call, connection, start, options);
     const takesInput =
       options.interactive === true || (options.input !== false && !stdin.isTTY && !options.detach);
@@ -121,7 +128,9 @@ async function stream(
   follower: Follower,
   takesInput: boolean,
 ): Promise<number> {
-  using interrupts = new Interrupts(connection, (text) => call.output.note(text));
+  using interrupts = new Interrupts(connection, (text) => call.output.note(text), {
+    isStarted: true,
+  });
   let broken: Failure | null = null;
   const onStarted = (pid: number) => {
     interrupts.aimAt(pid);

@@ -51,6 +51,7 @@ export interface StartCall {
     readonly openFiles?: number;
     readonly nice?: number;
   };
+  readonly keepOutput?: { readonly seconds: bigint };
 }
 
 /** Returns the request that starts a command. */

@@ -1,7 +1,7 @@
 import process from 'node:process';
 import { parseAs, parseCount } from '../../../base/program/settings.ts';
-import { CASE_OPTIONS, type CaseOption } from '../../conformance/suite/case-options.ts';
-import type { CaseResult } from '../../conformance/suite/runner.ts';
+import { CASE_OPTIONS, type CaseOption } from '../../../conformance/suite/case-options.ts';
+import type { CaseResult } from '../../../conformance/suite/runner.ts';
 import type { Connection } from '../../connection/connection.ts';
 import { Failure, usageError } from '../../output/failure.ts';
 import type { Call } from '../spec/call.ts';
@@ -57,9 +57,9 @@ export const conformanceCommand = defineCommand<ConformanceOptions>({
     const connection = await call.connection();
     const { url, token } = connection.target;
     const [{ sectionsOf }, { runCases }, { newRun }] = await Promise.all([
-      import('../../conformance/sections.ts'),
-      import('../../conformance/suite/runner.ts'),
-      import('../../conformance/suite/run.ts'),
+      import('../../../conformance/sections.ts'),
+      import('../../../conformance/suite/runner.ts'),
+      import('../../../conformance/suite/run.ts'),
     ]);
     const { only = [], limit = LIMIT_MS, dir = '/tmp', connections = CONNECTIONS } = options;
     const sections = sectionsOf(only);

@@ -1,15 +1,18 @@
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect } from 'preact/hooks';
 import { printable } from '../../output/printable.ts';
+import { Overlays, useOverlay } from './overlays.tsx';
 import { NoticeList } from './parts/notices.tsx';
 import { QuestionDialog } from './parts/questions.tsx';
-import { chooseTheme, storedTheme, THEMES } from './parts/theme.ts';
+import { THEMES } from './parts/theme.ts';
 import { useValue } from './state/observable.ts';
 import { TerminalsView } from './terminals/terminals-view.tsx';
 import { EventsView } from './views/events-view.tsx';
 import { FilesView } from './views/files-view.tsx';
 import { GlanceView } from './views/glance-view.tsx';
 import { ProcessesView } from './views/processes-view.tsx';
+import { SandboxBar } from './views/sandbox-bar.tsx';
 import { SandboxesView } from './views/sandboxes-view.tsx';
+import { openWindow } from './workspace/commands.ts';
 import type { Navigation } from './workspace/navigation.ts';
 import { VIEWS, type ViewName } from './workspace/place.ts';
 import type { PageParts, Workspace } from './workspace/workspace.ts';
@@ -25,21 +28,23 @@ export function ConsolePage({ parts, navigation }: ConsoleProps) {
     current?.monitor.start();
     return () => current?.monitor.stop();
   }, [current]);
+  const overlay = useOverlay();
   const leave = parts.client.about.hasGateway ? () => navigation.show(null) : null;
   return (
     <>
       <button type="button" class="skip" onClick={() => document.getElementById('main')?.focus()}>
         Skip to the content
       </button>
-      <Head parts={parts} workspace={current} onLeave={leave} />
+      <Head {...{ parts, workspace: current, onLeave: leave }} onCommands={() => overlay.set('commands')} />
       {current ? (
         <SandboxPage key={current} workspace={current} />
       ) : (
         <main id="main" tabIndex={-1}>
-          <SandboxesView {...parts} onOpen={(id) => navigation.show(id)} />
+          <SandboxesView parts={parts} onOpen={(id) => navigation.show(id)} />
         </main>
       )}
       <NoticeList notices={parts.notices} />
+      <Overlays {...{ parts, navigation, shown: overlay }} />
       <QuestionDialog questions={parts.questions} />
     </>
   );
@@ -50,28 +55,30 @@ interface HeadProps {
   readonly workspace: Workspace | null;
   /** Goes to the list of sandboxes; null: there is none. */
   readonly onLeave: (() => void) | null;
+  onCommands(): void;
 }
 
-function Head({ parts: { client, notices }, workspace, onLeave }: HeadProps) {
-  const [theme, setTheme] = useState(storedTheme);
-  const turn = () => {
-    const next = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length] ?? 'auto';
-    chooseTheme(next);
-    setTheme(next);
-  };
-  const openWindow = () =>
-    notices.attempt(async () => window.open(await client.newLink(), '_blank', 'noopener'));
+function Head({ parts, workspace, onLeave, onCommands }: HeadProps) {
+  const { client } = parts;
+  const theme = useValue(parts.theme);
+  const turn = () => parts.theme.set(THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length] ?? 'auto');
   return (
     <header>
       <h1 title={`envctl ${client.about.version}`}>{printable(workspace?.name ?? client.about.name)}</h1>
       {workspace && <Reach workspace={workspace} />}
+      {workspace?.lease && onLeave && (
+        <SandboxBar key={workspace} {...{ parts, lease: workspace.lease, onKilled: onLeave }} />
+      )}
       <span class="grow" />
       {onLeave && workspace && (
         <button type="button" onClick={onLeave}>
           All sandboxes
         </button>
       )}
-      <button type="button" onClick={() => void openWindow()}>
+      <button type="button" title="Ctrl+K; ? lists the keys" onClick={onCommands}>
+        Commands
+      </button>
+      <button type="button" onClick={() => void openWindow(parts)}>
         New window
       </button>
       <button type="button" onClick={turn}>
@@ -96,17 +103,6 @@ function Reach({ workspace }: { readonly workspace: Workspace }) {
 function SandboxPage({ workspace }: { readonly workspace: Workspace }) {
   const view = useValue(workspace.view);
   const drafts = useValue(workspace.drafts.all);
-  useEffect(() => {
-    const choose = (event: KeyboardEvent) => {
-      const wanted =
-        event.altKey && event.shiftKey ? VIEWS[Number(/^Digit(\d)$/.exec(event.code)?.[1]) - 1] : undefined;
-      if (wanted === undefined) return;
-      event.preventDefault();
-      workspace.view.set(wanted);
-    };
-    window.addEventListener('keydown', choose, true);
-    return () => window.removeEventListener('keydown', choose, true);
-  }, [workspace]);
   return (
     <>
       <nav aria-label="Views">
@@ -133,9 +129,9 @@ function SandboxPage({ workspace }: { readonly workspace: Workspace }) {
 function View({ view, workspace }: { readonly view: ViewName; readonly workspace: Workspace }) {
   switch (view) {
     case 'Glance':
-      return <GlanceView monitor={workspace.monitor} name={workspace.name} />;
+      return <GlanceView workspace={workspace} />;
     case 'Terminals':
-      return <TerminalsView terminals={workspace.terminals} />;
+      return <TerminalsView terminals={workspace.terminals} onNew={() => void workspace.openShell()} />;
     case 'Processes':
       return <ProcessesView workspace={workspace} />;
     case 'Files':

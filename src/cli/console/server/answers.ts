@@ -28,9 +28,10 @@ export function sendFailure(response: ServerResponse, { reason, message }: Failu
   answerError(response, status, code, message);
 }
 
-/** The object in a small body in JSON; null for anything else. */
+/** The object in a small body in JSON; null for anything else. `most`: bytes. */
 export async function readObject(
   request: IncomingMessage,
+  most = MAX_BODY,
 ): Promise<Readonly<Record<string, unknown>> | null> {
   const timer = setTimeout(() => request.destroy(), BODY_MS);
   const pieces: Buffer[] = [];
@@ -38,7 +39,7 @@ export async function readObject(
   try {
     for await (const piece of request) {
       length += piece.length;
-      if (length > MAX_BODY) return null;
+      if (length > most) return null;
       pieces.push(piece);
     }
     const value: unknown = JSON.parse(Buffer.concat(pieces).toString());

@@ -7,6 +7,7 @@ const DAEMON: ReadonlyMap<string, readonly string[]> = new Map([
   ['/metrics', ['GET']],
   ['/metrics/history', ['GET']],
   ['/ports', ['GET']],
+  ['/ports/stream', ['GET']],
   ['/files', ['GET', 'HEAD', 'POST']],
   ...rpcs('process.Process', [
     ...['List', 'Connect', 'Start', 'Update', 'SendInput', 'SendSignal', 'CloseStdin'],
@@ -14,8 +15,25 @@ const DAEMON: ReadonlyMap<string, readonly string[]> = new Map([
   ...rpcs('filesystem.Filesystem', ['Stat', 'MakeDir', 'Move', 'ListDir', 'Remove', 'WatchDir']),
 ]);
 
-/** The operations of a gateway on one sandbox; a look-up, which answers with a token, is none of them. */
-const SANDBOX = /^\/sandboxes\/[\w.~%-]{1,300}(\/(?:timeout|refreshes|pause|resume))?$/;
+/** A call of a gateway that the page may make. */
+interface GatewayCall {
+  readonly method: string;
+  readonly path: RegExp;
+  /** The members of its answer that the page gets, because others may be tokens; null: all of it. */
+  readonly tells: readonly string[] | null;
+}
+
+/** A look-up of a sandbox, which answers with a token, is none of them, nor is a registration. */
+const GATEWAY: readonly GatewayCall[] = [
+  { method: 'GET', path: /^\/(sandboxes|templates)$/, tells: null },
+  { method: 'POST', path: /^\/v2\/sandboxes$/, tells: ['sandboxID'] },
+  { method: 'POST', path: /^\/sandboxes\/[\w.~%-]{1,300}\/previews$/, tells: ['url'] },
+  {
+    ...{ method: 'POST', tells: [] },
+    path: /^\/sandboxes\/[\w.~%-]{1,300}\/(timeout|refreshes|pause|resume)$/,
+  },
+  { method: 'DELETE', path: /^\/sandboxes\/[\w.~%-]{1,300}$/, tells: [] },
+];
 
 function rpcs(service: string, methods: readonly string[]): [path: string, methods: string[]][] {
   return methods.map((method) => [`/${service}/${method}`, ['POST']]);
@@ -26,10 +44,7 @@ export function isDaemonCall(method: string, path: string): boolean {
   return DAEMON.get(path)?.includes(method) ?? false;
 }
 
-/** Whether the page may make this call of a gateway. */
-export function isGatewayCall(method: string, path: string): boolean {
-  if (path === '/sandboxes') return method === 'GET';
-  const [isOne, operation] = SANDBOX.exec(path) ?? [];
-  if (isOne === undefined) return false;
-  return method === (operation === undefined ? 'DELETE' : 'POST');
+/** The call of a gateway that this is; null: the page may not make it. */
+export function gatewayCallOf(method: string, path: string): GatewayCall | null {
+  return GATEWAY.find((call) => call.method === method && call.path.test(path)) ?? null;
 }

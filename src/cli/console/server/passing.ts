@@ -2,7 +2,7 @@ import http, { type IncomingHttpHeaders, type IncomingMessage, type ServerRespon
 import https from 'node:https';
 import { pipeline } from 'node:stream/promises';
 import { failureOf } from '../../connection/failures.ts';
-import { answerError } from './answers.ts';
+import { answerError, readObject, sendJson } from './answers.ts';
 import type { CallTarget } from './targets.ts';
 
 /** The headers of a request that go on to the daemon or the gateway. No other can be of use, and some could do harm. */
@@ -16,6 +16,8 @@ const RETURNED = [
   ...['content-type', 'content-length', 'content-encoding', 'content-range', 'accept-ranges'],
   ...['etag', 'last-modified', 'retry-after', 'x-next-token', 'date'],
 ];
+/** The most bytes of an answer of which members are told: the metadata of a sandbox are in it. */
+const MAX_TOLD = 256 * 1024;
 /** A browser shows nothing of an answer as a page of the console, and runs nothing in it. */
 const INERT = {
   'content-security-policy': "sandbox; default-src 'none'",
@@ -29,6 +31,8 @@ export interface PassedCall {
   /** With its query. */
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;
+  /** The members that are told of the body of a success, whose others may be tokens; null: all of it. */
+  readonly tells?: readonly string[] | null;
   /** The headers of the answer, by those that the daemon has sent. */
   answerHeaders?(headers: IncomingHttpHeaders): Readonly<Record<string, string>>;
 }
@@ -62,7 +66,10 @@ export function passOn(request: IncomingMessage, response: ServerResponse, call:
     // Otherwise a browser that is still sending would not read the answer.
     request.unpipe(sent).resume();
   });
+  let isAnswered = false;
   sent.once('response', (answer: IncomingMessage) => {
+    isAnswered = true;
+    if (call.tells && statusOf(answer) < 300) return void tellMembers(answer, response, call.tells);
     const own = call.answerHeaders?.(answer.headers) ?? {};
     response.writeHead(statusOf(answer), { ...pick(answer.headers, RETURNED), ...INERT, ...own });
     // When one side breaks off, so does the other.
@@ -71,10 +78,26 @@ export function passOn(request: IncomingMessage, response: ServerResponse, call:
   });
   // Without an error for an answer that is none, such as a switch to another protocol.
   sent.once('close', () => {
-    if (!response.headersSent) answerError(response, 502, 'unknown', `${target.name} did not answer`);
+    if (!isAnswered && !response.headersSent)
+      answerError(response, 502, 'unknown', `${target.name} did not answer`);
   });
   response.once('close', () => sent.destroy());
   request.pipe(sent);
+}
+
+/** Tells members of an object in JSON; without any, that it was done. */
+async function tellMembers(
+  answer: IncomingMessage,
+  response: ServerResponse,
+  names: readonly string[],
+): Promise<void> {
+  if (names.length === 0) {
+    answer.resume();
+    return void response.writeHead(204, INERT).end();
+  }
+  const value = (await readObject(answer, MAX_TOLD)) ?? {};
+  for (const [name, each] of Object.entries(INERT)) response.setHeader(name, each);
+  sendJson(response, 200, Object.fromEntries(names.map((name) => [name, value[name]])));
 }
 
 /** The status of an answer; 502 for one that no server may send. */

@@ -3,7 +3,7 @@ import { basename } from 'node:path/posix';
 import type { ConnectionSettings } from '../../connection/contexts.ts';
 import { ConsoleAccess } from './access.ts';
 import { answerError, readObject, sendJson } from './answers.ts';
-import { isDaemonCall, isGatewayCall } from './operations.ts';
+import { gatewayCallOf, isDaemonCall } from './operations.ts';
 import type { PageFile } from './page-files.ts';
 import { contentPolicy } from './page-headers.ts';
 import { passedHeaders, passOn } from './passing.ts';
@@ -59,8 +59,8 @@ export class Routes {
     if (kind === 'daemon' && isDaemonCall(method, rest))
       return this.#passToDaemon(request, response, rest + query);
     if (isOther) return answerError(response, 404, 'not_found', 'there is nothing at this path');
-    if (kind === 'gateway' && isGatewayCall(method, rest))
-      return this.#passToGateway(request, response, rest + query);
+    const call = kind === 'gateway' ? gatewayCallOf(method, rest) : null;
+    if (call !== null) return this.#passToGateway(request, response, rest + query, call.tells);
     return this.#answerOwn(request, response, `${method} ${path}`);
   }
 
@@ -120,10 +120,15 @@ export class Routes {
     passOn(request, response, { target, method: request.method ?? '', path, headers });
   }
 
-  #passToGateway(request: IncomingMessage, response: ServerResponse, path: string): void {
+  #passToGateway(
+    request: IncomingMessage,
+    response: ServerResponse,
+    path: string,
+    tells: readonly string[] | null,
+  ): void {
     const target = this.#targets.gateway();
     const headers = passedHeaders(request, null);
-    passOn(request, response, { target, method: request.method ?? '', path, headers });
+    passOn(request, response, { target, method: request.method ?? '', path, headers, tells });
   }
 
   async #issueTicket(request: IncomingMessage, response: ServerResponse): Promise<void> {

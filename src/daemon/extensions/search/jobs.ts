@@ -3,7 +3,7 @@ import { PathHandle } from '../../linux/files/place.ts';
 import { type BytePath, joinBytes } from '../../linux/paths/byte-path.ts';
 import { resolvePath } from '../../linux/paths/paths.ts';
 import { explaining } from '../../linux/system/errno.ts';
-import type { User } from '../../linux/system/users.ts';
+import { onlyUser, type User } from '../../linux/system/users.ts';
 import type { EntrySource } from '../../services/files/entries/entry.ts';
 import type { Guest } from '../../services/guest/guest.ts';
 import type { SearchJob } from './program/protocol.ts';
@@ -81,6 +81,9 @@ async function locate(
 /** Returns the rights of the search. Behind a link of another user, root has no more rights than that user. */
 function rightsOf(user: User, owner: number | null, { users }: EntrySource): SearchJob['rights'] {
   if (process.geteuid?.() !== 0) return null;
-  const { uid, gid, groups } = user.uid === 0 && owner !== null ? users.lookup(String(owner)) : user;
+  const isLed = user.uid === 0 && owner !== null;
+  // A daemon that serves its own user alone lacks the capabilities to set even its own ids.
+  if (!isLed && onlyUser() !== null) return null;
+  const { uid, gid, groups } = isLed ? users.lookup(String(owner)) : user;
   return { uid, gid, groups };
 }

@@ -32,7 +32,8 @@ function* messagesOf(events: readonly ProcessEvent[]): Generator<string | Buffer
 
 /** The offsets are those of the terminal's output. */
 function jsonOf(event: Exclude<ProcessEvent, { type: 'output' }>): object {
-  if (event.type === 'start') return { type: 'start', pid: event.pid, offset: event.offsets?.pty ?? 0 };
+  if (event.type === 'start')
+    return { type: 'start', pid: event.pid, offset: event.offsets?.pty ?? 0, ...event.size };
   if (event.type === 'gap') return { type: 'gap', from: event.from.pty, to: event.to.pty };
   return { ...event, reason: event.reason.replaceAll(' ', '_') };
 }

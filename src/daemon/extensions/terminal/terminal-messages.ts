@@ -10,6 +10,7 @@ export const TERMINAL_QUERY = object({
   tag: text,
   process: text,
   from: wholeNumber,
+  screen: flag,
   takeover: flag,
 });
 

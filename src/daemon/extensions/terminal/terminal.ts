@@ -25,7 +25,7 @@ export function terminalExtension(processes: ProcessTable, guest: Guest): Extens
     const { connection, call } = opened;
     const asked = TERMINAL_QUERY.read(opened.query, '');
     using feed = asked.process
-      ? join(processes, asked.process, asked.from)
+      ? join(processes, asked.process, asked)
       : await start(processes, guest, asked, call);
     call.throwIfAborted();
     call.subject = { pid: feed.pid };
@@ -55,12 +55,13 @@ function start(
   return processes.start(request, null);
 }
 
-/** Reads the output of a process from an offset on; null: from now on. Throws `not_found`, and `failed_precondition` without a terminal. */
-function join(processes: ProcessTable, name: string, from: number | null): Reader {
+/** Reads a process from an offset on, from now on, or by its screen. Throws `not_found`, and `failed_precondition` without a terminal. */
+function join(processes: ProcessTable, name: string, { from, screen }: TerminalParameters): Reader {
   const process = processes.findRetained(selectorIn(name));
   const { kind, totals } = process.state;
   if (kind !== 'terminal')
     throw new EnvdError('failed_precondition', `process ${process.pid} has no terminal`);
+  if (screen) return process.join(from === null ? null : { ...totals, pty: from });
   return process.output.read(process.pid, { ...totals, pty: from ?? totals.pty });
 }
 

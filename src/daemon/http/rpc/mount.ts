@@ -12,7 +12,12 @@ import type { Rpc } from '../protocol/rpc.ts';
 import type { StreamPlaces } from '../protocol/stream-places.ts';
 import { type FilesystemDependencies, filesystemRpcs } from './filesystem.ts';
 import { type Listing, processRpcs } from './process.ts';
-import { connectStream, type ProcessDependencies, startStream } from './process-streams.ts';
+import {
+  connectStream,
+  type OutputKeeper,
+  type ProcessDependencies,
+  startStream,
+} from './process-streams.ts';
 import { type WatchDependencies, watchDirStream, watcherRpcs } from './watch.ts';
 
 export type RpcDependencies = ProcessDependencies & FilesystemDependencies & WatchDependencies;
@@ -20,6 +25,7 @@ export type RpcDependencies = ProcessDependencies & FilesystemDependencies & Wat
 /** What extensions change of the RPCs. */
 export interface RpcExtensions {
   readonly listings: readonly Listing[];
+  readonly keeper: OutputKeeper | null;
 }
 
 const PROTOCOL_VERSION = '1';
@@ -34,11 +40,11 @@ const UNSERVED = /^application\/grpc(?!-web(?:[+; ]|$))/i;
 export function createRpcs(
   dependencies: RpcDependencies,
   streams: StreamServer,
-  { listings }: RpcExtensions,
+  { listings, keeper }: RpcExtensions,
 ): Rpc[] {
   return [
     ...processRpcs(dependencies.processes, listings),
-    streams.rpc(startStream(dependencies)),
+    streams.rpc(startStream(dependencies, keeper)),
     streams.rpc(connectStream(dependencies)),
     ...filesystemRpcs(dependencies),
     ...watcherRpcs(dependencies),

@@ -9,6 +9,7 @@ import {
   type ProcessInput,
   type ProcessSelector,
   type PTY,
+  PTY_SizeSchema,
   type StreamOffsets,
 } from '../../../gen/process/process_pb.js';
 import type { TerminalSize } from '../../linux/processes/pty.ts';
@@ -99,7 +100,11 @@ function eventCase(event: ProcessEvent) {
     case 'start':
       return {
         case: 'start',
-        value: { pid: event.pid, ...(event.offsets && { offsets: offsets(event.offsets) }) },
+        value: {
+          pid: event.pid,
+          ...(event.offsets && { offsets: offsets(event.offsets) }),
+          ...(event.size && { size: create(PTY_SizeSchema, event.size) }),
+        },
       } as const;
     case 'gap':
       return { case: 'gap', value: { from: offsets(event.from), to: offsets(event.to) } } as const;

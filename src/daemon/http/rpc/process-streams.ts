@@ -5,6 +5,7 @@ import {
   type ConnectRequestSchema,
   ConnectResponseSchema,
   type ProcessEvent as EventMessage,
+  type KeepOutput,
   Process,
   ProcessEventSchema,
   type StartRequest,
@@ -12,6 +13,7 @@ import {
   StartResponseSchema,
 } from '../../../gen/process/process_pb.js';
 import type { Guest } from '../../services/guest/guest.ts';
+import type { Prepared } from '../../services/process/lifecycle/start.ts';
 import type { ProcessEvent } from '../../services/process/output/events.ts';
 import type { ProcessTable } from '../../services/process/table.ts';
 import type { CallScope } from '../admission/call-scope.ts';
@@ -26,6 +28,9 @@ export interface ProcessDependencies {
   readonly processes: ProcessTable;
   readonly guest: Guest;
 }
+
+/** Prepares to keep the output of a process. */
+export type OutputKeeper = (wanted: KeepOutput, isTerminal: boolean) => Promise<Prepared>;
 
 /** Returns the common part of Start and Connect, which both send the events of a process. `wrap` returns the response for an event. */
 function processEvents<Output extends DescMessage>(
@@ -48,12 +53,13 @@ function processEvents<Output extends DescMessage>(
 /** Returns Start. The timeout applies to the process, which keeps running when the client disconnects. */
 export function startStream(
   dependencies: ProcessDependencies,
+  keeper: OutputKeeper | null = null,
 ): EventStream<ProcessEvent, typeof StartRequestSchema, typeof StartResponseSchema> {
   return {
     ...processEvents(StartResponseSchema, (event) => create(StartResponseSchema, { event })),
     method: Process.method.start,
     ownsTimeout: true,
-    open: (request, call, timeoutMs) => openStart(dependencies, request, call, timeoutMs),
+    open: (request, call, timeoutMs) => openStart(dependencies, keeper, request, call, timeoutMs),
   };
 }
 
@@ -69,6 +75,7 @@ function requireShort(what: string, name: string): string {
 
 async function openStart(
   { processes, guest }: ProcessDependencies,
+  keeper: OutputKeeper | null,
   request: StartRequest,
   call: CallScope,
   timeoutMs: number | null,
@@ -88,7 +95,9 @@ async function openStart(
   };
   // connect-node keeps the message until the stream ends, and the command may have megabytes.
   delete request.process;
-  const feed = await processes.start(start, timeoutMs);
+  const { keepOutput } = request;
+  const prepare = keeper && keepOutput && (() => keeper(keepOutput, start.terminal !== null));
+  const feed = await processes.start(prepare ? { ...start, prepare } : start, timeoutMs);
   call.subject = { pid: feed.pid };
   return feed;
 }
@@ -108,7 +117,8 @@ export function connectStream({
     open: async (request, call) => {
       const process = processes.findRetained(selectorOf(request.process));
       call.subject = { pid: process.pid };
-      return process.output.read(process.pid, offsetsOf(request.resumeFrom));
+      const from = offsetsOf(request.resumeFrom);
+      return request.screen ? process.join(from) : process.output.read(process.pid, from);
     },
   };
 }

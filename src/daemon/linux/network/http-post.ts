@@ -29,6 +29,8 @@ export async function post(url: URL, body: string, signal: AbortSignal): Promise
   };
   const call = request(url, { method: 'POST', agent: false, headers, signal }, onResponse);
   call.on('error', onError);
+  // If the response is an upgrade that was not asked for, Node destroys the request and emits no error.
+  call.on('close', () => onError(new Error('the connection was closed without a response')));
   call.end(bytes);
   return promise;
 }

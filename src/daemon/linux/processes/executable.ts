@@ -7,7 +7,7 @@ import { PathHandle } from '../files/place.ts';
 import { type Lanes, NoAnswer } from '../lanes/lanes.ts';
 import { decodeName } from '../paths/names.ts';
 import { MAX_PATH_BYTES } from '../paths/paths.ts';
-import { explain } from '../system/errno.ts';
+import { exhaustionOf, explain } from '../system/errno.ts';
 import { native } from '../system/native.ts';
 import type { User } from '../system/users.ts';
 
@@ -22,8 +22,8 @@ const MAX_ELEMENTS = 1024;
  * Returns the path of the file to execute for `command`. A command with a slash is a path, relative to `cwd`. For
  * others it is the first match in `path`, the PATH of the new process, that the user may execute. An empty element of
  * PATH means `cwd`. Throws `not_found` (ENOENT) or `invalid_argument` (EACCES), as execvp(3) decides, and
- * `invalid_argument` for a PATH of more than 1,024 elements. It calls `throwIfAborted` before each look-up, and throws
- * what that throws.
+ * `invalid_argument` for a PATH of more than 1,024 elements, and `resource_exhausted` when it cannot look. It calls
+ * `throwIfAborted` before each look-up, and throws what that throws.
  */
 export async function findExecutable(
   command: string,
@@ -85,7 +85,7 @@ async function inspect(file: string, user: User, lanes: Lanes): Promise<'executa
     if (fileTypeOf(status.mode) !== fsConstants.S_IFREG) return 'denied';
     return mayExecute(status, user) ? 'executable' : 'denied';
   } catch (error) {
-    if (error instanceof NoAnswer) throw explain(error, file);
+    if (error instanceof NoAnswer || exhaustionOf(error) !== null) throw explain(error, file);
     if (isSystemError(error, 'EACCES')) return 'denied';
     if (isSystemError(error)) return 'absent';
     throw error;

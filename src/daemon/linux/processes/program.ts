@@ -3,7 +3,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, readdirSync, readFileSync } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';
 import process from 'node:process';
-import { setTimeout as delay } from 'node:timers/promises';
+import { setTimeout as delay, setImmediate } from 'node:timers/promises';
 import { within } from '../../../base/abort.ts';
 import { EnvdError, isSystemError } from '../../../base/errors.ts';
 import { native } from '../system/native.ts';
@@ -84,19 +84,28 @@ async function stateOf(thread: string): Promise<string> {
 }
 
 /**
- * Replaces the program of this process, which keeps its children and the descriptors that are inherited. Signals that
- * stop the daemon wait for the next program, because by default they would end it. Returns only by throwing execve(2)'s
- * errors.
+ * Lets signals that stop the daemon wait for the next program, which by default they would end. Those that have come before are
+ * handled when this resolves, because a program that is replaced takes with it what it has caught.
+ */
+export async function holdSignals(): Promise<void> {
+  native.holdSignals(true);
+  // The second one comes after a whole turn of the event loop, which emits what was caught.
+  await setImmediate();
+  await setImmediate();
+}
+
+/**
+ * Replaces the program of this process, which keeps its children and the descriptors that are inherited. Returns only by
+ * throwing execve(2)'s errors.
  */
 export function replaceProgram(
   [file, ...args]: Command,
   environment: Readonly<Record<string, string | undefined>>,
 ): void {
-  native.holdSignals(true);
   process.execve?.(file, [file, ...args], { ...environment });
 }
 
-/** Takes the signals that have waited while this program replaced another. Call it when their listeners are there. */
+/** Takes the signals that have waited, for this program or an earlier one. Call it when their listeners are there. */
 export function takeWaitingSignals(): void {
   native.holdSignals(false);
 }

@@ -30,6 +30,9 @@ export class Terminal implements Disposable {
   /** The input never blocks the event loop, even if the program does not read. */
   readonly input: InputQueue;
   readonly #output: ReadEnd;
+  #size: TerminalSize | null;
+  /** The terminal has another size than this for a moment. */
+  #distortion: Disposable | null = null;
   #closed = false;
 
   /**
@@ -40,7 +43,7 @@ export class Terminal implements Disposable {
     checkSize(size);
     const { master, slave } = openTerminal(size, owner);
     try {
-      return new Terminal(read(master), slave);
+      return new Terminal(read(master), slave, size);
     } catch (error) {
       closeSync(slave);
       closeSync(master);
@@ -48,9 +51,10 @@ export class Terminal implements Disposable {
     }
   }
 
-  /** The terminal owns `output` and `slave`. */
-  constructor(output: ReadEnd, slave: number) {
+  /** The terminal owns `output` and `slave`. `size` is null if it is not known. */
+  constructor(output: ReadEnd, slave: number, size: TerminalSize | null) {
     this.#output = output;
+    this.#size = size;
     this.input = new InputQueue(output.descriptor, false, output.cgroup);
     this.slave = slave;
     // The output closes early when the poller could not allocate memory (ENOMEM).
@@ -66,12 +70,47 @@ export class Terminal implements Disposable {
     this.#output.setPaused(paused);
   }
 
+  /** Returns the size that was set last, or null if it is not known. */
+  get size(): TerminalSize | null {
+    return this.#size;
+  }
+
   /** Sets the window size. The kernel sends SIGWINCH to the foreground process group. */
   resize(size: TerminalSize): void {
     checkSize(size);
     if (this.#closed) throw new EnvdError('failed_precondition', 'cannot resize: the terminal is closed');
+    const isSame = size.cols === this.#size?.cols && size.rows === this.#size.rows;
+    this.#size = size;
+    // Otherwise the program would find no change, and would not draw itself.
+    if (this.#distortion && isSame) return;
+    this.#distortion = null;
+    this.#apply(size);
+  }
+
+  /**
+   * Sets another size until the result is disposed of, because programs draw themselves again when the size changes. Returns null if
+   * the terminal has another size already, or if its own is not known.
+   */
+  distort(): Disposable | null {
+    if (this.#closed || this.#distortion || this.#size === null) return null;
+    const { cols, rows } = this.#size;
+    const distortion = { [Symbol.dispose]: () => this.#restore(distortion) };
+    this.#distortion = distortion;
+    // A program that draws fewer rows writes nothing beyond the screens of its viewers.
+    this.#apply({ cols, rows: rows > 1 ? rows - 1 : 2 });
+    return distortion;
+  }
+
+  /** Undoes a distortion, unless `resize` has ended it. */
+  #restore(distortion: Disposable): void {
+    if (this.#closed || this.#distortion !== distortion || this.#size === null) return;
+    this.#distortion = null;
+    this.#apply(this.#size);
+  }
+
+  #apply({ cols, rows }: TerminalSize): void {
     const { descriptor, cgroup } = this.#output;
-    guarded(cgroup, () => native.resizeTerminal(descriptor, size.cols, size.rows));
+    guarded(cgroup, () => native.resizeTerminal(descriptor, cols, rows));
   }
 
   /**

@@ -1,5 +1,6 @@
 import type { Logger } from 'pino';
 import { messageOf } from '../../../base/errors.ts';
+import { closeAll } from '../../linux/memory/message-queue.ts';
 import { childLimits, fromEarlierProgram, reapOthers } from '../../linux/processes/program.ts';
 import type { StoredDescriptor } from '../../linux/system/systemd.ts';
 import type { Guest } from '../guest/guest.ts';
@@ -11,7 +12,7 @@ import type { ProcessTable } from '../process/table.ts';
 import type { RecordStore } from '../records/record-store.ts';
 import type { PolledWatches } from '../watch/polled.ts';
 import { type RecordContent, recover } from './recovery.ts';
-import type { Handover, Settings, Snapshot } from './state.ts';
+import type { ExtensionState, HandedOverPart, Handover, Settings, Snapshot } from './state.ts';
 
 export interface HandedOver {
   readonly guest: Guest;
@@ -22,6 +23,7 @@ export interface HandedOver {
   readonly records: RecordStore;
   readonly ports: Forwards;
   readonly root: CgroupRoot | null;
+  readonly parts: readonly HandedOverPart[];
 }
 
 /**
@@ -29,7 +31,7 @@ export interface HandedOver {
  * program's.
  */
 export function snapshotOf(services: HandedOver, listener: number): Snapshot {
-  const { guest, init, volumes, polled, processes, records, ports, root } = services;
+  const { guest, init, volumes, polled, processes, records, ports, root, parts } = services;
   return {
     guest: guest.state,
     initTimestamp: init.timestampNs?.toString() ?? null,
@@ -41,6 +43,7 @@ export function snapshotOf(services: HandedOver, listener: number): Snapshot {
     records: records.queues,
     forwards: ports.handOver(),
     cgroupRoot: root ?? undefined,
+    extensions: parts.flatMap(({ states }) => states),
   };
 }
 
@@ -64,6 +67,7 @@ function takeOver(services: HandedOver, state: Handover, logger: Logger): void {
   reapOthers(new Set(all.map(({ pid }) => pid)));
   continueWith(services, state);
   services.processes.takeOver(state.processes);
+  continueParts(services.parts, state.extensions);
   keepSettings(services);
   services.records.discard(state.records);
   void services.polled.continueFrom(state.watches, (path, error) =>
@@ -94,6 +98,7 @@ function recoverFrom(services: HandedOver, stored: readonly StoredDescriptor[], 
     );
   if (found.settings) continueWith(services, found.settings);
   services.processes.takeOver(found.processes);
+  continueParts(services.parts, found.extensions);
   keepSettings(services);
   found.forget();
   const processes = found.processes.processes.length;
@@ -104,6 +109,14 @@ function continueWith(services: HandedOver, { guest, initTimestamp, volumes }: S
   services.guest.continueFrom(guest);
   services.init.continueFrom(initTimestamp === null ? null : BigInt(initTimestamp));
   services.volumes.continueFrom(volumes);
+}
+
+function continueParts(parts: readonly HandedOverPart[], states: readonly ExtensionState[]): void {
+  for (const state of states) {
+    const part = parts.find(({ extension }) => extension === state.extension);
+    if (part) part.continueFrom(state);
+    else closeAll(state.descriptors);
+  }
 }
 
 /** Records the settings now, and again whenever a call of `init` has changed them. */

@@ -7,15 +7,20 @@ import { decodeProcess } from '../process/lifecycle/process-state.ts';
 import type { BegunStart, ProcessRecordContent } from '../process/lifecycle/records.ts';
 import { NO_ENDS } from '../process/output/channels.ts';
 import type { FoundRecord, RecordStore } from '../records/record-store.ts';
-import { checkHead, type Head, type Settings } from './state.ts';
+import { checkHead, type ExtensionState, type Head, type Settings } from './state.ts';
 
 /** What a record says. */
-export type RecordContent = ProcessRecordContent | ({ readonly about: 'settings' } & Settings);
+export type RecordContent =
+  | ProcessRecordContent
+  | ({ readonly about: 'settings' } & Settings)
+  | ({ readonly about: 'extension' } & Pick<ExtensionState, 'extension' | 'state'>);
 
 /** What a daemon that was killed has left. */
 export interface Found {
   readonly settings: Settings | null;
   readonly processes: EarlierProcesses;
+  /** Their descriptors are in the order in which they were recorded. */
+  readonly extensions: readonly ExtensionState[];
   /**
    * Why some records cannot be read: they are of another version. They stay in the store for a program that can read them.
    */
@@ -50,7 +55,8 @@ export function recover(store: RecordStore, stored: readonly StoredDescriptor[])
   };
   const found = { processes, outputs, inFlight, drains: [], leaves: null, starting };
   const refused = others.map((record) => reasonToRefuse(record) ?? '');
-  return { settings, processes: found, refused, forget: forgetAll };
+  const extensions = readable.flatMap(extensionOf);
+  return { settings, processes: found, extensions, refused, forget: forgetAll };
 }
 
 /** Returns why this program cannot read a record; null when it can. */
@@ -71,6 +77,12 @@ function processOf(
 ): EarlierProcess {
   const read = { ...content, ends: { ...NO_ENDS, ...ends }, pidfd, isChild: false };
   return { ...decodeProcess(read, (descriptor) => descriptor), record: key, output: content.output };
+}
+
+function extensionOf({ key, state, descriptors }: FoundRecord): ExtensionState[] {
+  const content = state as RecordContent;
+  if (content.about !== 'extension') return [];
+  return [{ ...content, record: key, descriptors: Object.values(descriptors) }];
 }
 
 function readsOf(

@@ -43,6 +43,27 @@ export interface Settings {
   readonly volumes: readonly VolumeState[];
 }
 
+/** One thing that an extension hands over. */
+export interface ExtensionState {
+  readonly extension: string;
+  /** The key of its record. */
+  readonly record: string;
+  readonly descriptors: readonly number[];
+  /** The rest, as JSON can represent it. */
+  readonly state: unknown;
+}
+
+/** An extension that continues in the next program. */
+export interface HandedOverPart {
+  readonly extension: string;
+  readonly states: readonly ExtensionState[];
+  /**
+   * Takes a state of its extension, with the descriptors: one of `states` in an upgrade, one that the extension has recorded after
+   * a crash. Is called after the processes were taken over.
+   */
+  continueFrom(state: ExtensionState): void;
+}
+
 /** Everything that is handed over besides processes. */
 interface Others extends Settings {
   /** The descriptor of the listening socket, which the next program inherits with this number. */
@@ -53,6 +74,7 @@ interface Others extends Settings {
   readonly records: readonly StoredDescriptor[];
   readonly forwards: ForwardsState;
   readonly cgroupRoot: CgroupRoot | undefined;
+  readonly extensions: readonly ExtensionState[];
 }
 
 /** The state that a program writes. */
@@ -139,9 +161,11 @@ export function readState(descriptor: number, own: Renumber = fromEarlierProgram
   };
 }
 
-/** Returns the same with other numbers of descriptors. */
+type Renumbered = Pick<Others, 'records' | 'forwards' | 'cgroupRoot'>;
+
+/** Returns the same with other numbers of descriptors. An earlier version may have written no extensions. */
 function renumbered(
-  { records, forwards, cgroupRoot }: Pick<Others, 'records' | 'forwards' | 'cgroupRoot'>,
+  { records, forwards, cgroupRoot, extensions = [] }: Renumbered & Partial<Pick<Others, 'extensions'>>,
   renumber: Renumber,
 ) {
   const withOther = <T extends { readonly descriptor: number }>(one: T): T => ({
@@ -152,6 +176,7 @@ function renumbered(
     records: records.map(({ name, descriptor }) => withOther({ name, descriptor })),
     forwards: { ...forwards, forwards: forwards.forwards.map(withOther) },
     cgroupRoot: cgroupRoot && { ...cgroupRoot, lock: renumber(cgroupRoot.lock) },
+    extensions: extensions.map((one) => ({ ...one, descriptors: one.descriptors.map(renumber) })),
   };
 }
 

@@ -8,7 +8,9 @@ import {
   type Command,
   forNextProgram,
   hasStuckThread,
+  holdSignals,
   replaceProgram,
+  takeWaitingSignals,
   tryProgram,
 } from '../../linux/processes/program.ts';
 import type { WriteGate } from '../pause/write-gate.ts';
@@ -55,6 +57,8 @@ export interface Upgraded {
   readonly shutdown: AbortController;
   /** Aborts when the daemon stops. It is not replaced any more then. */
   readonly stopping: AbortSignal;
+  /** Resolves when the log is written, which the program would take with it, or when its reader has stalled. */
+  logWritten(): Promise<void>;
   /** Returns the state for a later program of this process, which inherits that listening socket. */
   snapshot(listener: number): Snapshot;
 }
@@ -145,7 +149,7 @@ export class Upgrade {
 
   /** Waits until processes can be handed over. Ends nothing yet. Throws the reason when the daemon stops meanwhile. */
   async #settle(): Promise<void> {
-    const { processes, stopping } = this.#daemon;
+    const { processes, stopping, logWritten } = this.#daemon;
     stopping.throwIfAborted();
     if (!(await processes.refuseStarts('the daemon is being replaced, try again', STARTS_MS))) {
       stopping.throwIfAborted();
@@ -153,7 +157,7 @@ export class Upgrade {
       throw new EnvdError('unavailable', text);
     }
     this.#logger.info('upgrading');
-    await processes.settle(READERS_MS);
+    await Promise.all([processes.settle(READERS_MS), logWritten()]);
     await this.#assertNoJobHangs();
     stopping.throwIfAborted();
     // The state is tried again now that it can hardly grow any more.
@@ -176,8 +180,12 @@ export class Upgrade {
       .catch((error) =>
         this.#logger.warn({ reason: messageOf(error) }, 'files are still being changed: upgrading anyway'),
       );
-    if (stopping.aborted) closeSync(listener);
-    // The event loop does not run from here on, so nothing is read or reaped, and no signal is handled.
+    await holdSignals();
+    if (stopping.aborted) {
+      takeWaitingSignals();
+      closeSync(listener);
+    }
+    // The event loop does not run from here on, so nothing is read or reaped.
     stopping.throwIfAborted();
     try {
       // The records stay, so that another program can continue with them if the next one ends before it listens.

@@ -170,6 +170,7 @@ export class ProcessTable {
   }
 
   async #launch(request: StartRequest, deadlineMs: number | null): Promise<ManagedProcess> {
+    using prepared = request.prepare ? await request.prepare() : null;
     if (this.#refusal !== null)
       throw new EnvdError('unavailable', `cannot start a process: ${this.#refusal}`);
     if (!this.#free.take()) {
@@ -184,6 +185,7 @@ export class ProcessTable {
       const process = await launch;
       this.#add(process, request, true);
       this.counts.started++;
+      prepared?.started(process);
       // `stop` has listed the processes before this one was added.
       if (this.#refusal === STOPPING) process.kill();
       return process;

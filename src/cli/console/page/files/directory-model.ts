@@ -18,7 +18,6 @@ export interface ShownDirectory {
 /** How long changes are collected before they are shown, in milliseconds. */
 const COLLECT_MS = 200;
 const RETRY_MS = 3000;
-const PAUSED = 'the sandbox is paused';
 
 /** The directory that is open: listed once, and then kept up to date by a watch. */
 export class DirectoryModel {
@@ -26,14 +25,14 @@ export class DirectoryModel {
     ...{ path: '', entries: [], isLoading: true, problem: null, isLive: false },
   });
   readonly #daemon: DaemonClient;
-  readonly #mayCall: () => boolean;
+  readonly #obstacle: () => string | null;
   readonly #entries = new Map<string, FileEntry>();
   #opened = new AbortController();
   #timer: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(daemon: DaemonClient, mayCall: () => boolean) {
+  constructor(daemon: DaemonClient, obstacle: () => string | null) {
     this.#daemon = daemon;
-    this.#mayCall = mayCall;
+    this.#obstacle = obstacle;
   }
 
   /** Opens the home of the user, or the root. */
@@ -41,9 +40,12 @@ export class DirectoryModel {
     this.#opened.abort();
     this.#opened = new AbortController();
     const { signal } = this.#opened;
-    for (; !this.#mayCall(); await new Promise((resolve) => setTimeout(resolve, RETRY_MS))) {
+    for (;;) {
+      const problem = this.#obstacle();
+      if (problem === null) break;
+      this.#change({ isLoading: false, problem });
+      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
       if (signal.aborted) return;
-      this.#change({ isLoading: false, problem: PAUSED });
     }
     const home = await this.#daemon
       .unary<{ entry?: EntryMessage }>('filesystem.Filesystem/Stat', { path: '~' })
@@ -68,8 +70,9 @@ export class DirectoryModel {
     this.#opened = new AbortController();
     const { signal } = this.#opened;
     this.aim(path);
-    if (this.#mayCall()) await this.#list(path, signal);
-    else this.#change({ isLoading: false, problem: PAUSED });
+    const problem = this.#obstacle();
+    if (problem === null) await this.#list(path, signal);
+    else this.#change({ isLoading: false, problem });
     void this.#watch(path, signal);
   }
 
@@ -102,7 +105,7 @@ export class DirectoryModel {
   /** Follows the changes; after a lost connection the directory is listed again, because some were missed. */
   async #watch(path: string, signal: AbortSignal): Promise<void> {
     for (; !signal.aborted; await new Promise((resolve) => setTimeout(resolve, RETRY_MS))) {
-      if (!this.#mayCall()) continue;
+      if (this.#obstacle() !== null) continue;
       try {
         await this.#follow(path, signal);
       } catch (error) {

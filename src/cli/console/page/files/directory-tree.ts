@@ -26,10 +26,15 @@ export class DirectoryTree {
     this.#daemon = daemon;
   }
 
-  /** Opens what leads to a path. */
+  /** Opens what leads to a directory, which is then shown even if it is new, or one of too many. */
   async reveal(path: string): Promise<void> {
-    for (const directory of directoriesTo(path).slice(0, -1))
-      if (!this.#open.has(directory)) await this.#load(directory);
+    const way = directoriesTo(path);
+    for (const [index, directory] of way.slice(0, -1).entries()) {
+      const next = way[index + 1] as string;
+      if (!this.#open.get(directory)?.includes(next)) await this.#load(directory);
+      const below = this.#open.get(directory) ?? [];
+      if (!below.includes(next)) this.#open.set(directory, [...below, next].sort());
+    }
     this.#show();
   }
 

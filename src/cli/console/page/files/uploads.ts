@@ -20,6 +20,8 @@ export interface UploadProgress {
 const PARALLEL = 3;
 const MAX_PROBLEMS = 10;
 const TELL_MS = 200;
+/** How long the result is shown, in milliseconds, if nothing has failed. */
+const SHOWN_MS = 15_000;
 const NONE: UploadProgress = {
   ...{ isRunning: false, files: 0, allFiles: 0, bytes: 0, allBytes: 0, rate: 0, problems: [] },
 };
@@ -58,6 +60,15 @@ export class Uploads {
     const timer = setInterval(() => this.#tell(), TELL_MS);
     await Promise.all(Array.from({ length: PARALLEL }, () => this.#work()));
     clearInterval(timer);
+    const result = this.progress.value;
+    setTimeout(() => {
+      if (this.progress.value === result && result.problems.length === 0) this.dismiss();
+    }, SHOWN_MS);
+  }
+
+  /** Shows no result any more. */
+  dismiss(): void {
+    if (!this.progress.value.isRunning) this.progress.set(NONE);
   }
 
   /** Ends it; files that are there already stay. */

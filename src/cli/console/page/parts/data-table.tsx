@@ -1,5 +1,6 @@
 import type { ComponentChildren } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
+import { type MenuPlace, PageMenu } from './page-menu.tsx';
 
 /** A column of a table; `width`: of a CSS grid. */
 export interface DataColumn<T> {
@@ -17,6 +18,11 @@ export interface DataColumn<T> {
 export interface TableSort {
   readonly title: string;
   readonly isDescending: boolean;
+}
+
+/** The order of two texts, without the rules of a language. */
+export function byText(one = '', other = ''): number {
+  return one < other ? -1 : Number(one > other);
 }
 
 /** The rows in the order of a column; without one, as they are. */
@@ -40,9 +46,14 @@ interface DataTableProps<T> {
   readonly label: string;
   readonly columns: readonly DataColumn<T>[];
   readonly rows: readonly T[];
-  readonly selected: string | null;
+  /** The keys of the rows that are selected: the first is where a range begins, the last where it ends. */
+  readonly selected: readonly string[];
+  /** Whether several can be, by Shift and Ctrl. */
+  readonly hasSeveral?: boolean;
+  /** What can be done with what is selected, for a menu at the pointer. */
+  readonly menu?: ComponentChildren;
   keyOf(row: T): string;
-  onSelect(key: string): void;
+  onSelect(keys: readonly string[]): void;
   readonly sort?: TableSort | null;
   onSort?(sort: TableSort | null): void;
   /** Enter, or a double click. */
@@ -62,39 +73,55 @@ export function DataTable<T>(props: DataTableProps<T>) {
   const { label, columns, rows, selected, keyOf } = props;
   const scroller = useRef<HTMLDivElement>(null);
   const [top, height] = useWindow(scroller);
-  const chosen = rows.findIndex((row) => keyOf(row) === selected);
-  useEffect(() => reveal(scroller.current, chosen), [selected]);
+  const [menuAt, setMenuAt] = useState<MenuPlace | null>(null);
+  const chosen = rows.findIndex((row) => keyOf(row) === selected.at(-1));
+  useEffect(() => reveal(scroller.current, chosen), [selected.at(-1)]);
   const first = Math.max(0, Math.floor(top / ROW_PX) - MARGIN_ROWS);
   const last = Math.min(rows.length, Math.ceil((top + height) / ROW_PX) + MARGIN_ROWS);
   const template = (isNarrow: boolean) =>
     columns.flatMap(({ width, isWide }) => (isNarrow && isWide ? [] : [width])).join(' ');
   return (
-    <div
-      class="table"
-      ref={scroller}
-      role="grid"
-      tabIndex={0}
-      aria-label={label}
-      aria-rowcount={rows.length + 1}
-      aria-activedescendant={chosen >= first && chosen < last ? ROW_ID + chosen : undefined}
-      onKeyDown={(event) => handleKey(event, props, chosen)}
-      style={{ '--columns': template(false), '--narrow': template(true) }}
-    >
-      <div class="row head" role="row" aria-rowindex={1}>
-        {columns.map((column) => (
-          <Header key={column.title} column={column} table={props} />
-        ))}
-      </div>
+    <>
       <div
-        role={rows.length > 0 ? 'rowgroup' : undefined}
-        class="rows"
-        style={{ height: `${rows.length * ROW_PX}px` }}
+        class="table"
+        ref={scroller}
+        role="grid"
+        tabIndex={0}
+        aria-label={label}
+        aria-rowcount={rows.length + 1}
+        aria-multiselectable={props.hasSeveral}
+        aria-activedescendant={chosen >= first && chosen < last ? ROW_ID + chosen : undefined}
+        onKeyDown={(event) => handleKey(event, props, chosen)}
+        onContextMenu={(event) => {
+          const row = rows[rowIndexAt(event)];
+          if (!props.menu || (!row && selected.length === 0)) return;
+          event.preventDefault();
+          if (row && !selected.includes(keyOf(row))) props.onSelect([keyOf(row)]);
+          setMenuAt({ x: event.clientX, y: event.clientY });
+        }}
+        style={{ '--columns': template(false), '--narrow': template(true) }}
       >
-        {rows.slice(first, last).map((row, index) => (
-          <Row key={keyOf(row)} {...{ row, index: first + index, table: props }} />
-        ))}
+        <div class="row head" role="row" aria-rowindex={1}>
+          {columns.map((column) => (
+            <Header key={column.title} column={column} table={props} />
+          ))}
+        </div>
+        <div
+          role={rows.length > 0 ? 'rowgroup' : undefined}
+          class="rows"
+          style={{ height: `${rows.length * ROW_PX}px` }}
+        >
+          {rows.slice(first, last).map((row, index) => (
+            <Row key={keyOf(row)} {...{ row, index: first + index, table: props }} />
+          ))}
+        </div>
       </div>
-    </div>
+      {menuAt && (
+        <PageMenu at={menuAt} label={`Actions in ${label}`} onClose={() => setMenuAt(null)}>
+          {props.menu}
+        </PageMenu>
+      )}
+    </>
   );
 }
 
@@ -127,17 +154,22 @@ interface RowProps<T> {
   readonly table: DataTableProps<T>;
 }
 
-function Row<T>({ row, index, table: { columns, keyOf, selected, onSelect, onOpen } }: RowProps<T>) {
+function Row<T>({ row, index, table }: RowProps<T>) {
+  const { columns, keyOf, selected, onSelect, onOpen } = table;
   const key = keyOf(row);
+  const isSelected = selected.includes(key);
   return (
     <div
-      class={key === selected ? 'row selected' : 'row'}
+      class={isSelected ? 'row selected' : 'row'}
       role="row"
       id={ROW_ID + index}
       aria-rowindex={index + 2}
-      aria-selected={key === selected}
+      aria-selected={isSelected}
       style={{ top: `${index * ROW_PX}px` }}
-      onClick={() => onSelect(key)}
+      onClick={(event) => {
+        onSelect(selectedWith(key, event, table));
+        if (isTapOnFirst(event)) onOpen(row);
+      }}
       onDblClick={() => onOpen(row)}
     >
       {columns.map((column) => (
@@ -149,8 +181,33 @@ function Row<T>({ row, index, table: { columns, keyOf, selected, onSelect, onOpe
   );
 }
 
+/** One tap on the first cell opens a row, because a finger makes no double click; elsewhere it chooses the row. */
+function isTapOnFirst({ target, pointerType }: MouseEvent & { readonly pointerType?: string }): boolean {
+  return pointerType === 'touch' && target instanceof Element && !!target.closest('.cell:first-child');
+}
+
 function classOf({ isNumber, isWide }: { readonly isNumber?: boolean; readonly isWide?: boolean }): string {
   return `cell${isNumber ? ' number' : ''}${isWide ? ' wide' : ''}`;
+}
+
+/** What is selected after a click on a row, or after a key has led to it. */
+function selectedWith<T>(
+  key: string,
+  { shiftKey, ctrlKey, metaKey }: MouseEvent | KeyboardEvent,
+  { rows, keyOf, selected, hasSeveral = false }: DataTableProps<T>,
+): readonly string[] {
+  const keys = rows.map(keyOf);
+  const [from, to] = [keys.indexOf(selected[0] ?? key), keys.indexOf(key)];
+  if (hasSeveral && shiftKey && from >= 0)
+    return from <= to ? keys.slice(from, to + 1) : keys.slice(to, from + 1).reverse();
+  if (!hasSeveral || !(ctrlKey || metaKey)) return [key];
+  return selected.includes(key) ? selected.filter((each) => each !== key) : [...selected, key];
+}
+
+/** The row that an event is in; -1: none. */
+function rowIndexAt({ target }: Event): number {
+  const row = target instanceof Element ? target.closest('.rows .row') : null;
+  return row ? Number(row.id.slice(ROW_ID.length)) : -1;
 }
 
 /** What is visible of a scroller, in pixels. */
@@ -192,7 +249,7 @@ function handleKey<T>(event: KeyboardEvent, props: DataTableProps<T>, chosen: nu
   if (step !== undefined) {
     event.preventDefault();
     const next = rows[Math.min(step, rows.length - 1)];
-    if (next) onSelect(keyOf(next));
+    if (next) onSelect(selectedWith(keyOf(next), event, props));
   } else if (event.key === 'Enter' && row) {
     event.preventDefault();
     onOpen(row);

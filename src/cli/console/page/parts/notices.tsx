@@ -5,6 +5,7 @@ interface Notice {
   readonly id: number;
   readonly text: string;
   readonly isError: boolean;
+  readonly url: string | undefined;
 }
 
 const SHOWN_MS = 10_000;
@@ -15,9 +16,10 @@ export class Notices {
   readonly shown = new Observable<readonly Notice[]>([]);
   #count = 0;
 
-  say(text: string, isError = false): void {
+  /** `url`: is offered to be opened. */
+  say(text: string, isError = false, url?: string): void {
     const id = this.#count++;
-    this.shown.update((shown) => [...shown.slice(1 - MAX_SHOWN), { id, text, isError }]);
+    this.shown.update((shown) => [...shown.slice(1 - MAX_SHOWN), { id, text, isError, url }]);
     setTimeout(() => this.dismiss(id), SHOWN_MS);
   }
 
@@ -41,9 +43,16 @@ export function NoticeList({ notices }: { readonly notices: Notices }) {
   const shown = useValue(notices.shown);
   return (
     <div class="notices" role="status" aria-live="polite">
-      {shown.map(({ id, text, isError }) => (
+      {shown.map(({ id, text, isError, url }) => (
         <div key={id} class={isError ? 'notice error' : 'notice'}>
-          <span class="wrap">{text}</span>
+          <span class="wrap">
+            {text}{' '}
+            {url !== undefined && (
+              <a href={url} target="_blank" rel="noopener noreferrer">
+                {url}
+              </a>
+            )}
+          </span>
           <button type="button" class="plain" aria-label="Dismiss" onClick={() => notices.dismiss(id)}>
             ×
           </button>

@@ -1,3 +1,4 @@
+import type { ComponentChildren } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { Observable, useValue } from '../state/observable.ts';
 
@@ -6,8 +7,9 @@ export interface QuestionField {
   readonly name: string;
   readonly label: string;
   readonly value?: string;
-  /** `check` has the value `on`, or none. */
+  /** `check` has the value `on`, or none; `lines` are NAME=VALUE. */
   readonly kind?: 'text' | 'check' | 'lines' | 'choice';
+  /** Those of a text are only offered. */
   readonly choices?: readonly (readonly [value: string, label: string])[];
   readonly hint?: string;
 }
@@ -16,8 +18,25 @@ export interface UserQuestion {
   readonly title: string;
   readonly text?: string;
   readonly fields?: readonly QuestionField[];
+  /** What the user looks at to answer it. */
+  readonly detail?: ComponentChildren;
   /** The buttons beside `Cancel`; one that destroys something is marked, and is behind the others. */
   readonly answers: readonly { readonly name: string; readonly label: string; readonly isDanger?: boolean }[];
+}
+
+/** The lines NAME=VALUE of a text, which was checked. */
+export function assignmentsIn(text = ''): Readonly<Record<string, string>> {
+  const found = text.split('\n').flatMap((line) => {
+    const at = line.indexOf('=');
+    return at > 0 ? [[line.slice(0, at).trim(), line.slice(at + 1)] as const] : [];
+  });
+  return Object.fromEntries(found);
+}
+
+/** Says at the field which line is no assignment. */
+function checkLines({ currentTarget: area }: { readonly currentTarget: HTMLTextAreaElement }): void {
+  const wrong = area.value.split('\n').find((line) => line.trim() !== '' && line.indexOf('=') <= 0);
+  area.setCustomValidity(wrong === undefined ? '' : `'${wrong}' is not NAME=VALUE`);
 }
 
 /** The button that was pressed, and what was filled in. */
@@ -89,10 +108,16 @@ function OpenDialog({ open: { question, resolve } }: { readonly open: OpenQuesti
     resolve({ answer: button?.value || (answers[0]?.name ?? ''), values });
   };
   return (
-    <dialog ref={dialog} aria-labelledby="question" onClose={() => resolve(null)}>
+    <dialog
+      ref={dialog}
+      class={question.detail ? 'large' : undefined}
+      aria-labelledby="question"
+      onClose={() => resolve(null)}
+    >
       <form onSubmit={answer}>
         <h2 id="question">{question.title}</h2>
         {question.text && <p class="wrap">{question.text}</p>}
+        {question.detail}
         {question.fields?.map((field) => (
           <Field key={field.name} field={field} />
         ))}
@@ -122,8 +147,19 @@ function Field({ field }: { readonly field: QuestionField }) {
   return (
     <label>
       {label}
-      {kind === 'text' && <input name={name} defaultValue={value} autocomplete="off" spellcheck={false} />}
-      {kind === 'lines' && <textarea name={name} rows={3} defaultValue={value} spellcheck={false} />}
+      {kind === 'text' && (
+        <input name={name} defaultValue={value} list={`${name}s`} autocomplete="off" spellcheck={false} />
+      )}
+      {kind === 'text' && (
+        <datalist id={`${name}s`}>
+          {choices.map(([choice]) => (
+            <option key={choice} value={choice} />
+          ))}
+        </datalist>
+      )}
+      {kind === 'lines' && (
+        <textarea name={name} rows={3} defaultValue={value} spellcheck={false} onInput={checkLines} />
+      )}
       {kind === 'choice' && (
         <select name={name}>
           {choices.map(([choice, text]) => (

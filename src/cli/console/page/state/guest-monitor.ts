@@ -14,11 +14,15 @@ import {
   endedBetween,
   endHappening,
   type GuestSnapshot,
+  type GuestSystem,
   type Happening,
   happeningsBetween,
 } from './guest-snapshot.ts';
 import { FigureHistory } from './history.ts';
+import { Listeners } from './listeners.ts';
 import { Observable } from './observable.ts';
+import { obstacleText } from './obstacle.ts';
+import type { SandboxLease } from './sandbox-lease.ts';
 
 const INTERVAL_MS = 2000;
 const MAX_EVENTS = 1000;
@@ -39,24 +43,30 @@ export interface LoggedEvent extends Happening {
 /** Looks at a daemon every two seconds, and keeps what it has seen: figures of an hour, and a log of events. */
 export class GuestMonitor {
   readonly state = new Observable<GuestSnapshot>({
-    ...{ reach: 'connecting', message: '', health: null, metrics: null, processes: [], ports: null },
+    ...{ reach: 'connecting', message: '', health: null, metrics: null },
+    ...{ processes: [], ports: null, listeners: null },
   });
   readonly events = new Observable<readonly LoggedEvent[]>([]);
+  readonly system = new Observable<GuestSystem | null>(null);
   readonly history = new FigureHistory();
   readonly since = new Date();
+  /** When the daemon has answered last. */
+  seenAt: Date | null = null;
   /** Whether the daemon tells the figures of the last hour; null: not known yet. */
   readonly hasHistory = new Observable<boolean | null>(null);
+  readonly listeners: Listeners;
   readonly #daemon: DaemonClient;
-  readonly #isPaused: () => boolean;
+  readonly #lease: SandboxLease | null;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #isOn = false;
   #count = 0;
   #asked = 0;
 
-  /** `isPaused`: whether the sandbox is; a call would wake it. */
-  constructor(daemon: DaemonClient, isPaused: () => boolean) {
+  /** `lease`: of the sandbox behind the gateway; a call would wake one that is paused. */
+  constructor(daemon: DaemonClient, lease: SandboxLease | null) {
     this.#daemon = daemon;
-    this.#isPaused = isPaused;
+    this.#lease = lease;
+    this.listeners = new Listeners(daemon);
   }
 
   start(): void {
@@ -68,6 +78,7 @@ export class GuestMonitor {
   stop(): void {
     this.#isOn = false;
     clearTimeout(this.#timer);
+    this.listeners.leave();
   }
 
   log(happening: Happening): void {
@@ -82,18 +93,24 @@ export class GuestMonitor {
     for (const happening of happeningsBetween(before, now)) this.log(happening);
     for (const process of endedBetween(before, now)) void this.#logEnd(process);
     const isSeen = now.reach === 'reachable';
+    if (isSeen) this.seenAt = new Date();
+    if (isSeen) this.listeners.follow();
+    else this.listeners.leave();
     const time = Date.now() / 1000;
     const last = this.history.times.at(-1) ?? 0;
     const hasMissed =
       time - last > MISSED_S || before.reach !== 'reachable' || this.hasHistory.value === null;
     if (isSeen && hasMissed && this.hasHistory.value !== false) await this.#fill(time);
-    this.history.add(time, isSeen ? now.metrics : null, isSeen ? now.processes.length : null);
+    // What is frozen uses nothing, which is no figure.
+    const isRunning = isSeen && !now.health?.frozen?.workload;
+    this.history.add(time, isRunning ? now.metrics : null, isRunning ? now.processes.length : null);
     this.state.set(now);
     this.#timer = setTimeout(() => void this.#turn(), INTERVAL_MS);
   }
 
   async #look(before: GuestSnapshot): Promise<GuestSnapshot> {
-    if (this.#isPaused()) return { ...before, reach: 'paused', message: 'the sandbox is paused' };
+    const known = this.#lease?.obstacle;
+    if (known) return { ...before, reach: known, message: obstacleText(known) };
     try {
       const [health, list, metrics, ports] = await Promise.all([
         this.#daemon.getJson<HealthMessage>('/health', { verbose: '1' }),
@@ -102,10 +119,14 @@ export class GuestMonitor {
         this.#daemon.getJson<MetricsMessage>('/metrics', { pressure: 'true' }).catch(() => null),
         this.#daemon.getJson<PortsMessage>('/ports').catch(() => null),
       ]);
-      return { reach: 'reachable', message: '', health, metrics, processes: list.processes ?? [], ports };
+      const known = this.listeners.all.value;
+      return {
+        ...{ reach: 'reachable', message: '', health, metrics, processes: list.processes ?? [], ports },
+        listeners: known && [...known.values()],
+      };
     } catch (error) {
-      const { message } = callErrorOf(error);
-      return { ...before, reach: this.#isPaused() ? 'paused' : 'lost', message };
+      const message = (await this.#lease?.findProblem()) ?? callErrorOf(error).message;
+      return { ...before, reach: this.#lease?.obstacle ?? 'lost', message };
     }
   }
 

@@ -2,20 +2,31 @@ import { counted } from '../../../output/formats.ts';
 import type {
   EndMessage,
   HealthMessage,
+  ListenerMessage,
   MetricsMessage,
   PortsMessage,
   ProcessMessage,
 } from '../wire/messages.ts';
+import { type Obstacle, obstacleText } from './obstacle.ts';
+
+/** What a guest says of itself; empty where its files do not. */
+export interface GuestSystem {
+  readonly hostName: string;
+  readonly name: string;
+  readonly bootedAt: string | undefined;
+}
 
 /** What a look at a daemon has found. */
 export interface GuestSnapshot {
-  readonly reach: 'connecting' | 'reachable' | 'lost' | 'paused';
+  readonly reach: 'connecting' | 'reachable' | 'lost' | Obstacle;
   /** Why it is lost. */
   readonly message: string;
   readonly health: HealthMessage | null;
   readonly metrics: MetricsMessage | null;
   readonly processes: readonly ProcessMessage[];
   readonly ports: PortsMessage | null;
+  /** null: the daemon does not tell. */
+  readonly listeners: readonly ListenerMessage[] | null;
 }
 
 /** Something that has happened in a guest. */
@@ -79,7 +90,7 @@ function aboutDaemon(before: GuestSnapshot, now: GuestSnapshot): Happening[] {
   const tell = (text: string): Happening[] => [{ kind: 'daemon', text }];
   if (now.reach !== before.reach) {
     if (now.reach === 'lost') return tell(`the daemon does not answer: ${now.message}`);
-    if (now.reach === 'paused') return tell('the sandbox is paused');
+    if (now.reach !== 'reachable' && now.reach !== 'connecting') return tell(obstacleText(now.reach));
   }
   if (now.reach !== 'reachable') return [];
   const [was, is] = [before.health, now.health];
@@ -109,18 +120,29 @@ function aboutStarts(before: GuestSnapshot, now: GuestSnapshot): Happening[] {
     .map((process) => ({ kind: 'start', text: `${titleOf(process)} was started` }));
 }
 
-function aboutPorts({ ports: was }: GuestSnapshot, { ports: is }: GuestSnapshot): Happening[] {
-  if (!was || !is) return [];
-  const numbers = (told: PortsMessage) => new Set((told.ports ?? []).map(({ port }) => port));
-  const [before, now] = [numbers(was), numbers(is)];
+function aboutPorts(was: GuestSnapshot, is: GuestSnapshot): Happening[] {
+  const [before, now] =
+    was.listeners && is.listeners ? [holdersIn(was), holdersIn(is)] : [forwardsIn(was), forwardsIn(is)];
+  if (!before || !now) return [];
   return [
     ...[...now]
-      .filter((port) => !before.has(port))
-      .map((port): Happening => ({ kind: 'port', text: `port ${port} has appeared`, port })),
-    ...[...before]
+      .filter(([port]) => !before.has(port))
+      .map(([port, holder]): Happening => ({ kind: 'port', text: `${holder} at port ${port}`, port })),
+    ...[...before.keys()]
       .filter((port) => !now.has(port))
       .map((port): Happening => ({ kind: 'port', text: `port ${port} has gone` })),
   ];
+}
+
+/** What listens, by port. */
+type Holders = ReadonlyMap<number, string>;
+
+function holdersIn({ listeners }: GuestSnapshot): Holders {
+  return new Map(listeners?.map(({ port, command }) => [port, `${command ?? 'an unknown process'} listens`]));
+}
+
+function forwardsIn({ ports }: GuestSnapshot): Holders | null {
+  return ports && new Map((ports.ports ?? []).map(({ port }) => [port, 'a server listens']));
 }
 
 /** How long something has lasted, for people: `3 days`, `2 hours`. */

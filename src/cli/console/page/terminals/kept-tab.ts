@@ -4,6 +4,7 @@ import { NO_OUTPUT, type OutputOffsets, type StartSource } from '../wire/output-
 /** What a reload keeps of a tab, besides what its screen shows. */
 export interface KeptTab {
   readonly title: string;
+  readonly name: string | null;
   readonly pid: number;
   readonly hasEnded: boolean;
   readonly hasTerminal: boolean;
@@ -18,12 +19,13 @@ const MOST_CELLS = 1000;
 
 /** A tab as it was kept; null: it is none. */
 export function keptTabIn(value: unknown): KeptTab | null {
-  const { title, pid, hasEnded, hasTerminal, size, offsets, start } = objectIn(value);
+  const { title, name, pid, hasEnded, hasTerminal, size, offsets, start } = objectIn(value);
   if (typeof pid !== 'number' || typeof title !== 'string') return null;
   const { cols, rows } = objectIn(size);
   const { stdout, stderr, pty } = objectIn(offsets);
   return {
     ...{ title, pid, hasEnded: hasEnded === true, hasTerminal: hasTerminal === true },
+    name: typeof name === 'string' ? name : null,
     size: { cols: countIn(cols, 80), rows: countIn(rows, 24) },
     offsets: { stdout: numberIn(stdout), stderr: numberIn(stderr), pty: numberIn(pty) },
     start: startIn(start),

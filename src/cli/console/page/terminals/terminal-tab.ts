@@ -5,35 +5,12 @@ import { callErrorOf } from '../wire/call-error.ts';
 import type { DaemonClient } from '../wire/daemon-client.ts';
 import type { CellSize } from '../wire/messages.ts';
 import { type FollowedEvent, OutputFollower } from '../wire/output-follower.ts';
-import {
-  NO_OUTPUT,
-  type OutputOffsets,
-  type OutputSource,
-  type RunningSource,
-  type StartSource,
-} from '../wire/output-source.ts';
+import { NO_OUTPUT, type OutputOffsets, type OutputSource, type StartSource } from '../wire/output-source.ts';
 import { TypedInput } from '../wire/typed-input.ts';
 import type { KeptTab } from './kept-tab.ts';
 import type { Screen } from './screen.ts';
-
-/** What is shown of a terminal beside its screen. */
-export interface TabState {
-  readonly title: string;
-  readonly status: 'starting' | 'running' | 'lost' | 'ended';
-  readonly pid: number | null;
-}
-
-export interface TabOptions {
-  readonly title: string;
-  /** The process that runs; without one, `findStart` tells how one is started. */
-  readonly source?: RunningSource;
-  /** How it is started, also again after its end. */
-  findStart?(): Promise<StartSource>;
-  /** What a reload has kept of it. */
-  readonly kept?: KeptTab & { readonly screen: string };
-  mayCall(): boolean;
-  onLink(url: string): void;
-}
+import type { TabOptions, TabState } from './tab-options.ts';
+import { ToldSize } from './told-size.ts';
 
 const MAX_TITLE = 40;
 /** Most keys that wait for the start of a process. */
@@ -47,6 +24,7 @@ export class TerminalTab {
   readonly #daemon: DaemonClient;
   readonly #options: TabOptions;
   readonly #left = new AbortController();
+  readonly #toldSize: ToldSize;
   #screen: Screen | null = null;
   #input: TypedInput | null = null;
   /** What was typed before the process has started. */
@@ -57,8 +35,6 @@ export class TerminalTab {
   #drawn: OutputOffsets = NO_OUTPUT;
   /** How it was started; null: elsewhere. */
   #start: StartSource | null = null;
-  #size: CellSize | null = null;
-  #isResizing = false;
 
   constructor(daemon: DaemonClient, options: TabOptions) {
     const { source, title, kept } = options;
@@ -72,8 +48,15 @@ export class TerminalTab {
     }
     this.state = new Observable<TabState>({
       title,
+      name: kept?.name ?? null,
       status: 'starting',
       pid: source?.pid ?? null,
+      note: '',
+      offered: null,
+    });
+    this.#toldSize = new ToldSize(daemon, () => {
+      const { status, pid } = this.state.value;
+      return status === 'running' ? pid : null;
     });
     this.element.className = 'screen';
   }
@@ -91,15 +74,20 @@ export class TerminalTab {
       onTitle: (title) =>
         this.#change({ title: printable(title).slice(0, MAX_TITLE) || this.state.value.title }),
       onLink: this.#options.onLink,
+      onCopy: (offered) => this.#change({ offered }),
     });
-    const { kept, source } = this.#options;
+    const { kept, source, fontSize } = this.#options;
     if (kept) await screen.restore(kept.screen, kept.size);
     this.#screen = screen;
+    screen.fontSize = fontSize.value;
+    fontSize.subscribe(() => {
+      screen.fontSize = fontSize.value;
+    });
     // One that a reload has kept keeps its size until it is shown.
     const fits = () => this.element.isConnected && (!kept || this.element.parentElement !== document.body);
     new ResizeObserver(() => fits() && screen.fit()).observe(this.element);
     if (fits()) this.show(this.element.parentElement ?? document.body);
-    if (kept?.hasEnded) this.#change({ status: 'ended' });
+    if (kept?.hasEnded) this.#end('ended');
     else await this.#follow(screen, source);
   }
 
@@ -116,13 +104,30 @@ export class TerminalTab {
 
   /** What a reload keeps; null: nothing is known of the process yet. */
   get kept(): (KeptTab & { readonly screen: string }) | null {
-    const { title, pid, status } = this.state.value;
+    const { title, name, pid, status } = this.state.value;
     if (this.#screen === null) return this.#options.kept ?? null;
     if (pid === null) return null;
     return {
-      ...{ title, pid, hasEnded: status === 'ended', hasTerminal: this.#hasTerminal },
+      ...{ title, name, pid, hasEnded: status === 'ended', hasTerminal: this.#hasTerminal },
       ...{ size: this.#screen.size, offsets: this.#drawn, start: this.#start, screen: this.#screen.content },
     };
+  }
+
+  /** Copies what a program has offered, which the user has allowed. */
+  async copyOffered(): Promise<void> {
+    const { offered } = this.state.value;
+    this.refuseOffered();
+    await navigator.clipboard.writeText(offered ?? '').catch(() => this.#note('the browser refused it'));
+  }
+
+  refuseOffered(): void {
+    this.#change({ offered: null });
+    this.#screen?.focus();
+  }
+
+  /** Calls it so, whatever its title is; empty: by its title. */
+  rename(name: string): void {
+    this.#change({ name: name.slice(0, MAX_TITLE) || null });
   }
 
   /** Leaves the process running. */
@@ -136,20 +141,21 @@ export class TerminalTab {
   /** Follows a process to its end; without a source, starts one. */
   async #follow(screen: Screen, source?: OutputSource): Promise<void> {
     const { signal } = this.#left;
-    const { mayCall, findStart } = this.#options;
+    const { lease } = this.#options;
     try {
       const found = source ?? (await this.#findStart(screen));
-      const follower = new OutputFollower(this.#daemon, found, { signal, mayCall });
+      if ('pid' in found && !found.from) this.#hasTerminal = await this.#acceptsSize(found.pid, screen.size);
+      const options = { signal, gate: lease, screen: this.#hasTerminal };
+      const follower = new OutputFollower(this.#daemon, found, options);
       for await (const event of follower.events()) await this.#take(event, screen, follower.offsets);
     } catch (error) {
-      if (!signal.aborted) screen.note(callErrorOf(error).message);
+      if (!signal.aborted) this.#note(callErrorOf(error).message);
     }
     this.#input?.end();
     this.#input = null;
     this.#early = [];
     if (signal.aborted) return;
-    if (findStart) screen.note('Enter starts it again');
-    this.#change({ status: 'ended' });
+    this.#end(this.state.value.note);
   }
 
   /** How the process is started, with a terminal of the size of this screen if it gets one. */
@@ -167,7 +173,7 @@ export class TerminalTab {
   async #take(event: FollowedEvent, screen: Screen, offsets: OutputOffsets): Promise<void> {
     switch (event.type) {
       case 'data':
-        if (event.stream === 'pty') this.#foundTerminal(screen);
+        this.#hasTerminal ||= event.stream === 'pty';
         screen.convertsLineFeeds = event.stream !== 'pty';
         return screen.write(event.bytes, () => {
           this.#drawn = offsets;
@@ -177,29 +183,29 @@ export class TerminalTab {
       case 'gap':
         if (this.#input === null) this.#attached(this.state.value.pid ?? 0, screen);
         this.#drawn = offsets;
-        return screen.note(
+        return this.#note(
           event.bytes === null
             ? 'output may be missing here'
             : `${event.bytes} bytes of output are not kept any more`,
         );
       case 'lost':
-        screen.note(`${event.message}; trying again`);
-        return this.#change({ status: 'lost' });
+        this.#note(event.message);
+        return this.#change({ status: 'waiting' });
       case 'resumed':
-        screen.note('connected again, nothing was lost');
+        this.#note('connected again, nothing was lost');
         return this.#change({ status: 'running' });
       case 'end':
-        return screen.note(`ended: ${endStatusOf(event.end)}`);
+        return this.#note(`ended: ${endStatusOf(event.end)}`);
     }
   }
 
   #attached(pid: number, screen: Screen): void {
-    this.#input = new TypedInput(this.#daemon, pid, 'pty', (text) => screen.note(text));
+    this.#input = new TypedInput(this.#daemon, pid, 'pty', (text) => this.#note(text));
     const early = this.#early.splice(0);
     if (this.#hasTerminal) for (const bytes of early) this.#input.type(bytes);
     this.#change({ status: 'running', pid });
-    // The size may be another one than when the page was left.
-    if (this.#options.kept && this.#hasTerminal && this.element.parentElement !== document.body)
+    // The size may be another one than when the page was left, or when the process was asked.
+    if (this.#options.source && this.#hasTerminal && this.element.parentElement !== document.body)
       this.#resize(screen.size);
   }
 
@@ -208,7 +214,7 @@ export class TerminalTab {
     if (status === 'ended') {
       if (!this.#screen || !this.#options.findStart || bytes.length !== 1 || bytes[0] !== ENTER) return;
       this.#screen.leaveModes();
-      this.#change({ status: 'starting', pid: null });
+      this.#change({ status: 'starting', pid: null, note: '' });
       return void this.#follow(this.#screen);
     }
     if (!this.#hasTerminal) return;
@@ -216,37 +222,31 @@ export class TerminalTab {
     else if (this.#early.length < MAX_EARLY) this.#early.push(bytes);
   }
 
-  /** A process that was attached to turns out to have a terminal, which gets the size of this screen. */
-  #foundTerminal(screen: Screen): void {
-    if (this.#hasTerminal) return;
-    this.#hasTerminal = true;
-    this.#resize(screen.size);
+  /** Sets the size of the terminal of a process; returns false if it has none. */
+  #acceptsSize(pid: number, size: CellSize): Promise<boolean> {
+    return this.#daemon.unary('process.Process/Update', { process: { pid }, pty: { size } }).then(
+      () => true,
+      () => false,
+    );
   }
 
-  /** Tells the process the newest size, one call at a time. */
   #resize(size: CellSize): void {
-    this.#size = size;
-    if (this.#hasTerminal && !this.#isResizing) void this.#tellSize();
-  }
-
-  async #tellSize(): Promise<void> {
-    this.#isResizing = true;
-    while (this.#size !== null) {
-      const { pid, status } = this.state.value;
-      const size = this.#size;
-      this.#size = null;
-      if (pid !== null && status === 'running')
-        await this.#daemon
-          .unary('process.Process/Update', { process: { pid }, pty: { size } })
-          .catch(() => {});
-    }
-    this.#isResizing = false;
+    if (this.#hasTerminal) this.#toldSize.tell(size);
   }
 
   /** Puts it into the page; beside what is shown, nothing of it gets the focus. */
   #place(holder: HTMLElement): void {
     if (this.element.parentElement !== holder) holder.append(this.element);
     this.element.inert = holder === document.body;
+  }
+
+  #end(note: string): void {
+    const again = this.#options.findStart ? '; Enter starts it again' : '';
+    this.#change({ status: 'ended', note: `${note || 'ended'}${again}` });
+  }
+
+  #note(text: string): void {
+    this.#change({ note: printable(text) });
   }
 
   #change(change: Partial<TabState>): void {

@@ -1,13 +1,15 @@
 import { FALLBACK_SHELL, SHELL_LOOKUP, shellIn } from '../../../process/shell-lookup.ts';
 import type { Questions } from '../parts/questions.tsx';
 import { Observable } from '../state/observable.ts';
+import type { SandboxLease } from '../state/sandbox-lease.ts';
 import type { TabStorage } from '../state/tab-storage.ts';
 import type { DaemonClient } from '../wire/daemon-client.ts';
 import { bytesOfBase64 } from '../wire/envelopes.ts';
 import type { ProcessEventMessage, StartMessage } from '../wire/messages.ts';
 import type { OutputSource, StartSource } from '../wire/output-source.ts';
 import { type KeptTab, keptTabIn, withoutScreen } from './kept-tab.ts';
-import { type TabOptions, TerminalTab } from './terminal-tab.ts';
+import type { TabOptions } from './tab-options.ts';
+import { TerminalTab } from './terminal-tab.ts';
 
 const ENVS = { TERM: 'xterm-256color', COLORTERM: 'truecolor' };
 /** Most tabs of a sandbox. */
@@ -17,23 +19,35 @@ const LOOKUP_MS = 20_000;
 const TABS = 'tabs';
 const SCREEN = 'screen:';
 
+const FONT_SIZE = 'fontSize';
+export const FONT_SIZES = { least: 8, usual: 13, most: 28 };
+
+/** The size that was chosen last in any window of this console. */
+function storedFontSize(): number {
+  const stored = Number(localStorage.getItem(FONT_SIZE));
+  return stored >= FONT_SIZES.least && stored <= FONT_SIZES.most ? stored : FONT_SIZES.usual;
+}
+
 /** What the tabs of a sandbox are made with. */
 export interface TerminalsParts {
   readonly daemon: DaemonClient;
   readonly questions: Questions;
   readonly storage: TabStorage;
-  mayCall(): boolean;
+  readonly lease: SandboxLease | null;
 }
 
 /** The tabs of a sandbox. A reload keeps them, in their order. */
 export class Terminals {
   readonly tabs = new Observable<readonly TerminalTab[]>([]);
   readonly current = new Observable<TerminalTab | null>(null);
+  /** In pixels. */
+  readonly fontSize = new Observable(storedFontSize());
   readonly #parts: TerminalsParts;
   #shell: string | null = null;
 
   constructor(parts: TerminalsParts) {
     this.#parts = parts;
+    this.fontSize.subscribe(() => localStorage.setItem(FONT_SIZE, String(this.fontSize.value)));
     this.#restore();
     // A browser may end a page that is hidden without another word.
     document.addEventListener('visibilitychange', () => document.hidden && this.#keep());
@@ -60,12 +74,31 @@ export class Terminals {
     return known !== undefined;
   }
 
+  /** Asks how a tab is called from now on. */
+  async rename(tab: TerminalTab): Promise<void> {
+    const { name, title } = tab.state.value;
+    const fields = [
+      { name: 'name', label: 'Name', value: name ?? title, hint: 'empty: the title that its program sets' },
+    ];
+    const answer = await this.#parts.questions.ask({
+      ...{ title: 'Name of the tab', fields, answers: [{ name: 'yes', label: 'Rename' }] },
+    });
+    if (answer) tab.rename(answer.values.name ?? '');
+  }
+
+  /** Moves a tab by a number of places. */
+  move(tab: TerminalTab, places: number): void {
+    const at = this.tabs.value.indexOf(tab);
+    const rest = this.tabs.value.filter((each) => each !== tab);
+    this.tabs.set(rest.toSpliced(Math.max(0, at + places), 0, tab));
+  }
+
   /** Closes a tab; asks what becomes of the process. */
   async close(tab: TerminalTab): Promise<void> {
-    const { pid, status, title } = tab.state.value;
+    const { pid, status, title, name } = tab.state.value;
     if (pid !== null && status !== 'ended') {
       const answer = await this.#parts.questions.ask({
-        title: `Close ${title}?`,
+        title: `Close ${name ?? title}?`,
         text: `The process ${pid} runs.`,
         answers: [
           { name: 'leave', label: 'Leave it running' },
@@ -87,9 +120,9 @@ export class Terminals {
 
   #add(options: Pick<TabOptions, 'title' | 'source' | 'findStart' | 'kept'>): boolean {
     if (this.tabs.value.length >= MAX_TABS) return false;
-    const { daemon, mayCall } = this.#parts;
+    const { daemon, lease } = this.#parts;
     const onLink = (url: string) => void this.#openLink(url);
-    const tab = new TerminalTab(daemon, { ...options, onLink, mayCall });
+    const tab = new TerminalTab(daemon, { ...options, onLink, lease, fontSize: this.fontSize });
     this.tabs.update((tabs) => [...tabs, tab]);
     this.current.set(tab);
     void tab.start();

@@ -8,14 +8,16 @@ interface DirectoryTreeProps {
   readonly workspace: Workspace;
   /** The directory that is open. */
   readonly path: string;
+  /** Whether it could be listed: the tree leads to nothing that may not exist. */
+  readonly isListed: boolean;
 }
 
-export function DirectoryTreeView({ workspace, path }: DirectoryTreeProps) {
+export function DirectoryTreeView({ workspace, path, isListed }: DirectoryTreeProps) {
   const rows = useValue(workspace.tree.rows);
   const list = useRef<HTMLDivElement>(null);
   useEffect(() => {
-    if (path.startsWith('/') && !workspace.isPaused()) void workspace.tree.reveal(path);
-  }, [path]);
+    if (path.startsWith('/') && isListed) void workspace.tree.reveal(path);
+  }, [path, isListed]);
   useEffect(() => {
     list.current?.querySelector('[aria-selected=true]')?.scrollIntoView({ block: 'nearest' });
   }, [path, rows]);

@@ -14,6 +14,8 @@ export interface TextContent {
   readonly kind: 'text';
   readonly text: string;
   readonly isWhole: boolean;
+  /** False: it is Latin-1. */
+  readonly isUtf8: boolean;
   /** Of all of it, in bytes. */
   readonly size: number;
   readonly etag: string | null;
@@ -23,6 +25,8 @@ export interface TextContent {
 
 /** Text is shown up to this length, and can be edited if that is all of it. */
 const MAX_TEXT = 512 * 1024;
+/** Tab, line feed, form feed and carriage return. */
+const SPACES: ReadonlySet<number> = new Set([9, 10, 12, 13]);
 const MAX_PICTURE = 16 * 1024 * 1024;
 
 /** The pictures that are shown, by the ends of names. An SVG is shown as text, because it may have scripts. */
@@ -48,12 +52,14 @@ export async function readContent(daemon: DaemonClient, path: string): Promise<F
   const range = isPart ? { headers: { range: `bytes=0-${MAX_TEXT - 1}` } } : {};
   const response = await daemon.get('/files', { path }, range);
   const bytes = new Uint8Array(await response.arrayBuffer());
-  const text = textIn(bytes, isPart);
+  const utf8 = utf8In(bytes, isPart);
+  const text = utf8 ?? latin1In(bytes);
   if (text === null) return { kind: 'binary' };
   return {
     kind: 'text',
     text,
     isWhole: !isPart,
+    isUtf8: utf8 !== null,
     size,
     etag: response.headers.get('etag'),
     lineEnd: lineEndIn(text),
@@ -65,8 +71,8 @@ function lineEndIn(text: string): TextContent['lineEnd'] {
   return /[^\r]\n|^\n|\r(?!\n)/.test(text) ? null : '\r\n';
 }
 
-/** The text in bytes; null: they are none. */
-function textIn(bytes: Uint8Array, isPart: boolean): string | null {
+/** The text in bytes of UTF-8; null: they are none. */
+function utf8In(bytes: Uint8Array, isPart: boolean): string | null {
   if (bytes.includes(0)) return null;
   try {
     // A part may end within a character, which a stream waits for.
@@ -74,4 +80,10 @@ function textIn(bytes: Uint8Array, isPart: boolean): string | null {
   } catch {
     return null;
   }
+}
+
+/** The text in bytes of Latin-1; null: they have control characters that no text has. */
+function latin1In(bytes: Uint8Array): string | null {
+  if (bytes.some((byte) => (byte < 0x20 && !SPACES.has(byte)) || (byte >= 0x7f && byte < 0xa0))) return null;
+  return new TextDecoder('latin1').decode(bytes);
 }

@@ -1,10 +1,14 @@
-import { useRef, useState } from 'preact/hooks';
+import type { RefObject } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { printable } from '../../../output/printable.ts';
 import type { Draft } from '../files/drafts.ts';
 import { fileNameOf } from '../files/file-entry.ts';
+import type { Notices } from '../parts/notices.tsx';
 import { callErrorOf } from '../wire/call-error.ts';
 import type { Workspace } from '../workspace/workspace.ts';
-import { readContent, type TextContent } from './file-content.ts';
+import { askConflict } from './conflict.tsx';
+import type { TextContent } from './file-content.ts';
+import type { TextEditor, TextEditorOptions } from './text-editor.ts';
 
 interface FileEditorProps {
   readonly workspace: Workspace;
@@ -36,23 +40,27 @@ function beginOf(draft: Draft | null, content: TextContent | null): EditBegin {
  * when the user goes elsewhere or loads the page again.
  */
 export function FileEditor({ workspace, path, content, onLeave }: FileEditorProps) {
-  const { drafts, questions } = workspace;
-  const area = useRef<HTMLTextAreaElement>(null);
+  const { drafts, questions, notices } = workspace;
+  const holder = useRef<HTMLDivElement>(null);
+  const editor = useRef<TextEditor | null>(null);
   const [isSaving, setSaving] = useState(false);
   const [begun] = useState(() => beginOf(drafts.get(path), content));
   const [isKept, setKept] = useState(true);
   const keep = () => {
-    // The element ends all lines with a line feed.
-    const text = area.current?.value ?? '';
+    const { text = '' } = editor.current ?? {};
     if (text === begun.text) drafts.remove(path);
     else setKept(drafts.keep(path, { text, etag: begun.etag, lineEnd: begun.lineEnd }));
   };
   const save = async () => {
-    if (isSaving) return;
-    const sent = area.current?.value ?? '';
+    const { current } = editor;
+    if (current === null || current.isReadOnly) return;
+    const sent = current.text;
     const text = sent.replaceAll('\n', begun.lineEnd);
     setSaving(true);
+    // What is typed while it is saved would be lost.
+    current.isReadOnly = true;
     const isOver = await saveText(workspace, path, text, begun.etag);
+    current.isReadOnly = false;
     setSaving(false);
     if (!isOver) return;
     // Another edit of the file may have begun meanwhile.
@@ -65,24 +73,19 @@ export function FileEditor({ workspace, path, content, onLeave }: FileEditorProp
     drafts.remove(path);
     onLeave();
   };
+  useEffect(() => {
+    const options = {
+      text: begun.draft?.text ?? begun.text ?? '',
+      label: `Text of ${printable(fileNameOf(path))}`,
+      onChange: keep,
+      onSave: () => void save(),
+    };
+    return openEditor(notices, options, holder, editor);
+  }, []);
   return (
     <>
       <EditNotes isOld={begun.draft !== null} isKept={isKept} />
-      <textarea
-        ref={area}
-        class="editor"
-        aria-label={`Text of ${printable(fileNameOf(path))}`}
-        defaultValue={begun.draft?.text ?? content?.text ?? ''}
-        spellcheck={false}
-        // What is typed while it is saved would be lost.
-        readOnly={isSaving}
-        onInput={keep}
-        onKeyDown={(event) => {
-          if (event.key !== 's' || !(event.ctrlKey || event.metaKey)) return;
-          event.preventDefault();
-          void save();
-        }}
-      />
+      <div class="editor" ref={holder} />
       <div class="bar">
         <button type="button" class="primary" disabled={isSaving} onClick={() => void save()}>
           Save
@@ -93,6 +96,24 @@ export function FileEditor({ workspace, path, content, onLeave }: FileEditorProp
       </div>
     </>
   );
+}
+
+/** Makes an editor in an element when its module is loaded, until the returned function is called. */
+function openEditor(
+  notices: Notices,
+  options: TextEditorOptions,
+  holder: RefObject<HTMLElement | null>,
+  editor: RefObject<TextEditor | null>,
+): () => void {
+  let hasLeft = false;
+  void notices.attempt(async () => {
+    const module = await import('./text-editor.ts');
+    if (!hasLeft && holder.current) editor.current = new module.TextEditor(holder.current, options);
+  });
+  return () => {
+    hasLeft = true;
+    editor.current?.dispose();
+  };
 }
 
 function EditNotes({ isOld, isKept }: { readonly isOld: boolean; readonly isKept: boolean }) {
@@ -111,7 +132,7 @@ async function saveText(
   text: string,
   etag: string | null,
 ): Promise<boolean> {
-  const { daemon, questions, notices } = workspace;
+  const { daemon, notices } = workspace;
   const { signal } = new AbortController();
   try {
     await daemon.upload(path, new Blob([text]), { signal, ...(etag !== null && { ifMatch: etag }) });
@@ -124,15 +145,8 @@ async function saveText(
       return false;
     }
   }
-  const answer = await questions.ask({
-    title: 'Somebody else has changed the file',
-    text: `${printable(path)} is not the file any more that you began with.`,
-    answers: [
-      { name: 'overwrite', label: 'Overwrite it with mine', isDanger: true },
-      { name: 'theirs', label: 'Show theirs, discard mine', isDanger: true },
-    ],
-  });
-  if (answer?.answer !== 'overwrite') return answer !== null;
-  const now = await readContent(daemon, path).catch(() => null);
-  return saveText(workspace, path, text, now?.kind === 'text' ? now.etag : null);
+  const answer = await askConflict(workspace, path, text);
+  if (!answer?.isOverwritten) return answer !== null;
+  // If that is not the file any more that was shown, the question is asked again.
+  return saveText(workspace, path, text, answer.etag);
 }

@@ -1,18 +1,23 @@
 import { useRef } from 'preact/hooks';
+import { printable } from '../../../output/printable.ts';
 import type { ShownDirectory } from '../files/directory-model.ts';
 import { chosenItems } from '../files/dropped-files.ts';
 import { type FileEntry, parentOf } from '../files/file-entry.ts';
+import { FilterField } from '../parts/filter-field.tsx';
 import type { Workspace } from '../workspace/workspace.ts';
 import type { FileActions } from './file-actions.ts';
 
-interface FileToolsProps {
-  readonly workspace: Workspace;
+interface EntryToolsProps {
   readonly actions: FileActions;
-  readonly entry: FileEntry | undefined;
+  readonly chosen: readonly FileEntry[];
+  open(entry: FileEntry): void;
+}
+
+interface FileToolsProps extends EntryToolsProps {
+  readonly workspace: Workspace;
   readonly listing: ShownDirectory;
   readonly filter: string;
   setFilter(text: string): void;
-  open(entry: FileEntry): void;
 }
 
 export function FileTools(props: FileToolsProps) {
@@ -25,6 +30,7 @@ export function FileTools(props: FileToolsProps) {
   };
   return (
     <>
+      <Breadcrumbs path={path} onGo={(each) => actions.goTo(each)} />
       <form class="bar" onSubmit={go} key={path}>
         <button type="button" onClick={() => actions.goTo(parentOf(path))} disabled={path === '/'}>
           Up
@@ -43,50 +49,73 @@ export function FileTools(props: FileToolsProps) {
         </button>
       </form>
       <div class="bar">
+        <DirectoryTools {...props} />
         <EntryTools {...props} />
         <span class="grow" />
         <span class="muted" role="status">
           {isLoading ? 'loading' : `${entries.length} entries${isLive ? ', live' : ''}`}
+          {props.chosen.length > 1 && `, ${props.chosen.length} selected`}
         </span>
-        <input
-          type="search"
-          aria-label="Filter files"
-          placeholder="Filter"
-          value={filter}
-          onInput={(event) => setFilter(event.currentTarget.value)}
-        />
+        <FilterField what="files" value={filter} onFilter={setFilter} />
       </div>
     </>
   );
 }
 
-function EntryTools({ actions, entry, open }: FileToolsProps) {
+/** The directories on the way to the one that is open. */
+function Breadcrumbs({ path, onGo }: { readonly path: string; onGo(path: string): void }) {
+  const names = path.split('/').filter(Boolean);
+  const crumbs = names.map((name, index) => [name, `/${names.slice(0, index + 1).join('/')}`] as const);
+  return (
+    <nav class="crumbs" aria-label="Directories above">
+      {[['/', '/'] as const, ...crumbs].map(([name, each]) => (
+        <button
+          key={each}
+          type="button"
+          class="plain"
+          aria-current={each === path ? 'location' : undefined}
+          title={printable(each)}
+          onClick={() => onGo(each)}
+        >
+          {printable(name)}
+        </button>
+      ))}
+    </nav>
+  );
+}
+
+function DirectoryTools({ actions }: EntryToolsProps) {
   return (
     <>
       <UploadButton actions={actions} label="Upload files" isDirectory={false} />
       <UploadButton actions={actions} label="Upload directory" isDirectory />
+      <button type="button" onClick={() => void actions.makeFile()}>
+        New file
+      </button>
       <button type="button" onClick={() => void actions.makeDirectory()}>
         New directory
       </button>
-      <button type="button" disabled={!entry || entry.kind === 'other'} onClick={() => entry && open(entry)}>
+    </>
+  );
+}
+
+/** What can be done with the entries that are chosen. */
+export function EntryTools({ actions, chosen, open }: EntryToolsProps) {
+  const only = chosen.length === 1 ? chosen[0] : undefined;
+  const isNone = chosen.length === 0;
+  const hasOther = chosen.some(({ kind }) => kind === 'other');
+  return (
+    <>
+      <button type="button" disabled={!only || hasOther} onClick={() => only && open(only)}>
         Open
       </button>
-      <button
-        type="button"
-        disabled={!entry || entry.kind === 'other'}
-        onClick={() => entry && void actions.download(entry)}
-      >
+      <button type="button" disabled={isNone || hasOther} onClick={() => void actions.download(chosen)}>
         Download
       </button>
-      <button type="button" disabled={!entry} onClick={() => entry && void actions.rename(entry)}>
+      <button type="button" disabled={!only} onClick={() => only && void actions.rename(only)}>
         Rename
       </button>
-      <button
-        type="button"
-        class="danger"
-        disabled={!entry}
-        onClick={() => entry && void actions.remove(entry)}
-      >
+      <button type="button" class="danger" disabled={isNone} onClick={() => void actions.remove(chosen)}>
         Delete
       </button>
     </>

@@ -22,9 +22,8 @@ export function FileViewer({ workspace, path, onClose }: FileViewerProps) {
   const isDirty = useValue(drafts.all).has(path);
   const load = async () => {
     // A call would wake it.
-    const read = workspace.isPaused()
-      ? Promise.reject(new Error('the sandbox is paused'))
-      : readContent(workspace.daemon, path);
+    const { obstacle } = workspace;
+    const read = obstacle ? Promise.reject(new Error(obstacle)) : readContent(workspace.daemon, path);
     setContent(
       await read.catch((error: unknown) => ({ kind: 'problem' as const, text: callErrorOf(error).message })),
     );
@@ -57,7 +56,7 @@ export function FileViewer({ workspace, path, onClose }: FileViewerProps) {
       <div class="bar">
         <h2 class={isDirty ? 'unsaved' : undefined}>{name}</h2>
         <span class="grow" />
-        {text?.isWhole && text.lineEnd !== null && !isEdited && (
+        {text?.isWhole && text.isUtf8 && text.lineEnd !== null && !isEdited && (
           <button type="button" onClick={() => setEdited(true)}>
             Edit
           </button>
@@ -87,6 +86,9 @@ function Content({ name, content }: { readonly name: string; readonly content: F
       return (
         <>
           {!content.isWhole && <p class="muted">The first part of {formatBytes(content.size)}.</p>}
+          {!content.isUtf8 && (
+            <p class="muted">This is not UTF-8. It is shown as Latin-1, and cannot be edited here.</p>
+          )}
           <pre tabIndex={0}>{printableLines(content.text)}</pre>
         </>
       );

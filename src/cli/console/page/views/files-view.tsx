@@ -1,14 +1,14 @@
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import { formatBytes, formatTime } from '../../../output/formats.ts';
+import { formatBytes } from '../../../output/formats.ts';
 import { printable } from '../../../output/printable.ts';
 import { droppedItems } from '../files/dropped-files.ts';
 import { type FileEntry, fileNameOf, parentOf } from '../files/file-entry.ts';
-import { type DataColumn, DataTable, sortedRows } from '../parts/data-table.tsx';
+import { byText, type DataColumn, DataTable, sortedRows } from '../parts/data-table.tsx';
 import { useValue } from '../state/observable.ts';
 import type { Workspace } from '../workspace/workspace.ts';
 import { DirectoryTreeView } from './directory-tree-view.tsx';
 import { FileActions } from './file-actions.ts';
-import { FileTools } from './file-tools.tsx';
+import { EntryTools, FileTools } from './file-tools.tsx';
 import { FileViewer } from './file-viewer.tsx';
 import { UploadBar } from './upload-bar.tsx';
 
@@ -23,7 +23,7 @@ const COLUMNS: readonly DataColumn<FileEntry>[] = [
         {isLink && ' →'}
       </span>
     ),
-    compare: (one, other) => (one.name < other.name ? -1 : Number(one.name > other.name)),
+    compare: (one, other) => byText(one.name, other.name),
   },
   {
     title: 'Size',
@@ -33,15 +33,20 @@ const COLUMNS: readonly DataColumn<FileEntry>[] = [
     compare: (one, other) => sizeOf(one) - sizeOf(other),
   },
   {
-    title: 'Modified (UTC)',
+    title: 'Modified',
     width: '12.5rem',
     isWide: true,
-    cell: ({ modified }) => (modified ? formatTime(modified) : ''),
+    cell: ({ modified }) => (modified ? localTime(modified) : ''),
     compare: (one, other) => Number(one.modified) - Number(other.modified),
   },
   { title: 'Mode', width: '6.5rem', isWide: true, cell: ({ permissions }) => printable(permissions) },
   { title: 'Owner', width: '6rem', isWide: true, cell: ({ owner }) => printable(owner) },
 ];
+
+/** By the clock of the user, in the order of ISO 8601. */
+function localTime(time: Date): string {
+  return Number.isNaN(time.getTime()) ? '-' : time.toLocaleString('sv-SE');
+}
 
 /** That of a directory says nothing of what is in it. */
 function sizeOf({ kind, size }: FileEntry): number {
@@ -51,10 +56,10 @@ function sizeOf({ kind, size }: FileEntry): number {
 export function FilesView({ workspace }: { readonly workspace: Workspace }) {
   const listing = useValue(workspace.directory.listing);
   const [filter, setFilter] = useState('');
-  const [selected, setSelected] = useState<string | null>(null);
+  const [selected, setSelected] = useState<readonly string[]>([]);
   const shown = useValue(workspace.file);
   const sort = useValue(workspace.sortedFiles);
-  const actions = useMemo(() => new FileActions(workspace, setSelected), [workspace]);
+  const actions = useMemo(() => new FileActions(workspace, (name) => setSelected([name])), [workspace]);
   useOpenDirectory(workspace);
   useEffect(() => setFilter(''), [listing.path]);
   const rows = useMemo(
@@ -66,26 +71,31 @@ export function FilesView({ workspace }: { readonly workspace: Workspace }) {
       ),
     [listing.entries, filter, sort],
   );
-  const entry = rows.find(({ name }) => name === selected);
+  const names = new Set(selected);
+  const chosen = rows.filter(({ name }) => names.has(name));
   const open = (each: FileEntry) => {
     if (each.kind === 'directory') void workspace.directory.open(each.path);
     else if (each.kind === 'file') workspace.file.set(each.path);
   };
   return (
     <DropZone actions={actions}>
-      <FileTools {...{ workspace, actions, entry, listing, filter, setFilter, open }} />
+      <FileTools {...{ workspace, actions, chosen, listing, filter, setFilter, open }} />
       <UploadBar uploads={workspace.uploads} />
       <UnsavedEdits workspace={workspace} />
       {listing.problem && <p class="problem wrap">{listing.problem}</p>}
       <div class="panes">
-        <DirectoryTreeView workspace={workspace} path={listing.path} />
+        <DirectoryTreeView
+          {...{ workspace, path: listing.path, isListed: !listing.isLoading && listing.problem === null }}
+        />
         <DataTable
           {...{ label: `Files in ${printable(listing.path)}`, columns: COLUMNS, rows, selected, sort }}
+          hasSeveral
+          menu={<EntryTools {...{ actions, chosen, open }} />}
           onSort={(wanted) => workspace.sortedFiles.set(wanted)}
           keyOf={({ name }) => name}
           onSelect={setSelected}
           onOpen={open}
-          onKey={(event, each) => handleKey(event, each, actions)}
+          onKey={(event, each) => handleKey(event, each, chosen, actions)}
         />
         {shown && (
           <FileViewer key={shown} {...{ workspace, path: shown }} onClose={() => workspace.file.set(null)} />
@@ -113,9 +123,14 @@ function UnsavedEdits({ workspace }: { readonly workspace: Workspace }) {
   );
 }
 
-function handleKey(event: KeyboardEvent, entry: FileEntry | undefined, actions: FileActions): void {
+function handleKey(
+  event: KeyboardEvent,
+  entry: FileEntry | undefined,
+  chosen: readonly FileEntry[],
+  actions: FileActions,
+): void {
   if (event.key === 'Backspace') actions.goTo(parentOf(actions.path));
-  else if (event.key === 'Delete' && entry) void actions.remove(entry);
+  else if (event.key === 'Delete' && entry) void actions.remove(chosen);
   else if (event.key === 'F2' && entry) void actions.rename(entry);
   else return;
   event.preventDefault();

@@ -1,44 +1,49 @@
-import { useEffect, useRef } from 'preact/hooks';
 import { formatBytes } from '../../../output/formats.ts';
 import { printable } from '../../../output/printable.ts';
 import type { GuestMonitor } from '../state/guest-monitor.ts';
-import { ageOf, type GuestSnapshot } from '../state/guest-snapshot.ts';
-import type { FigureName } from '../state/history.ts';
+import { ageOf, commandOf, type GuestSnapshot } from '../state/guest-snapshot.ts';
 import { useValue } from '../state/observable.ts';
-import type { HealthMessage, MetricsMessage } from '../wire/messages.ts';
-import type { PlotCanvas } from './plot-canvas.ts';
+import type { HealthMessage, ProcessMessage } from '../wire/messages.ts';
+import type { Workspace } from '../workspace/workspace.ts';
+import { useAllProcesses } from './all-processes.ts';
+import { GlancePlots } from './glance-plots.tsx';
+import { useSystem } from './guest-system.ts';
 
-export function GlanceView({ monitor, name }: { readonly monitor: GuestMonitor; readonly name: string }) {
+export function GlanceView({ workspace }: { readonly workspace: Workspace }) {
+  const { monitor } = workspace;
   const state = useValue(monitor.state);
-  const { metrics, processes } = state;
   return (
     <div class="glance" tabIndex={0} role="region" aria-label="Glance">
-      <Facts state={state} name={name} />
-      <div class="plots">
-        {PLOTS.map((plot) => (
-          <Plot key={plot.title} {...{ plot, monitor, metrics, count: processes.length }} />
-        ))}
-      </div>
+      <Facts state={state} workspace={workspace} />
+      <Staleness state={state} seenAt={monitor.seenAt} />
+      <GlancePlots monitor={monitor} />
       <Since monitor={monitor} />
+      <Busiest workspace={workspace} />
       <Abilities abilities={state.health?.abilities ?? {}} />
     </div>
   );
 }
 
-function Facts({
-  state: { reach, message, health },
-  name,
-}: {
+interface FactsProps {
   readonly state: GuestSnapshot;
-  readonly name: string;
-}) {
+  readonly workspace: Workspace;
+}
+
+function Facts({ state: { reach, message, health, listeners, ports }, workspace }: FactsProps) {
+  const system = useSystem(workspace.monitor, workspace.daemon, reach === 'reachable');
+  const open = listeners ?? ports?.ports ?? [];
+  const numbers = [...new Set(open.map(({ port }) => port))].sort((one, other) => one - other);
   const frozen = [
     health?.frozen?.workload && 'the workload',
     health?.frozen?.filesystem && 'the file system',
   ];
   const facts: readonly (readonly [string, string])[] = [
-    ['Sandbox', name],
+    ['Sandbox', workspace.name],
     ['State', reach === 'lost' ? `lost: ${message}` : reach],
+    ['Host name', system?.hostName || 'not told'],
+    ['System', system?.name || 'not told'],
+    ['Up for', ageOf(system?.bootedAt)],
+    ['Ports', numbers.join(', ') || 'none is known'],
     ['Version', health?.version === undefined ? 'not told' : `envd ${health.version}`],
     ['Interface', health?.interface ?? 'not told'],
     ['Daemon runs for', health?.since === undefined ? 'not told' : ageOf(health.since)],
@@ -53,6 +58,62 @@ function Facts({
         </div>
       ))}
     </dl>
+  );
+}
+
+const MOST_BUSY = 5;
+
+/** The processes that take most of the CPU, and of memory where that is equal. */
+function Busiest({ workspace }: { readonly workspace: Workspace }) {
+  const { processes, cpu } = useAllProcesses(workspace);
+  const cpuOf = ({ pid }: ProcessMessage) => cpu.get(pid) ?? 0;
+  const memoryOf = ({ usage }: ProcessMessage) => Number(usage?.memoryBytes ?? 0);
+  const busy = processes
+    .filter(({ usage }) => usage !== undefined)
+    .sort((one, other) => cpuOf(other) - cpuOf(one) || memoryOf(other) - memoryOf(one))
+    .slice(0, MOST_BUSY);
+  if (busy.length === 0) return null;
+  return (
+    <>
+      <h2>Busiest processes</h2>
+      <table class="busiest">
+        <thead>
+          <tr>
+            {['PID', 'CPU', 'Memory', 'Command'].map((title) => (
+              <th key={title} scope="col">
+                {title}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {busy.map((process) => (
+            <tr key={process.pid}>
+              <td>{process.pid}</td>
+              <td>{cpuOf(process).toFixed(1)} %</td>
+              <td>{formatBytes(memoryOf(process))}</td>
+              <td>{printable(commandOf(process))}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </>
+  );
+}
+
+/** From when the figures are, while the daemon does not answer. */
+function Staleness({
+  state: { reach },
+  seenAt,
+}: {
+  readonly state: GuestSnapshot;
+  readonly seenAt: Date | null;
+}) {
+  if (reach === 'reachable' || seenAt === null) return null;
+  return (
+    <p class="problem">
+      All figures are of {seenAt.toTimeString().slice(0, 8)}, when the daemon answered last.
+    </p>
   );
 }
 
@@ -71,8 +132,8 @@ function Abilities({ abilities }: { readonly abilities: NonNullable<HealthMessag
   const names = Object.entries(abilities);
   if (names.length === 0) return null;
   return (
-    <section>
-      <h2>What this guest can</h2>
+    <details>
+      <summary>What this guest can</summary>
       <ul class="abilities">
         {names.map(([name, { available, reason }]) => (
           <li key={name} class={available ? '' : 'muted'}>
@@ -81,105 +142,6 @@ function Abilities({ abilities }: { readonly abilities: NonNullable<HealthMessag
           </li>
         ))}
       </ul>
-    </section>
+    </details>
   );
-}
-
-interface PlotSpec {
-  readonly title: string;
-  readonly lines: readonly { readonly figure: FigureName; readonly color: string; readonly label?: string }[];
-  /** The upper end; null: that of the figures. */
-  most(metrics: MetricsMessage | null): number | null;
-  text(metrics: MetricsMessage | null, count: number): string;
-}
-
-const percent = (value: number | undefined) => (value === undefined ? '-' : `${value.toFixed(1)} %`);
-const share = (used: number | undefined, total: number | undefined) =>
-  used === undefined || total === undefined ? '-' : `${formatBytes(used)} of ${formatBytes(total)}`;
-const stall = (metrics: MetricsMessage | null, name: 'cpu' | 'memory' | 'io') =>
-  percent(metrics?.pressure?.[name]?.some?.avg10);
-
-const PLOTS: readonly PlotSpec[] = [
-  {
-    title: 'CPU',
-    lines: [{ figure: 'cpu', color: '--blue' }],
-    most: () => 100,
-    text: (metrics) => `${percent(metrics?.cpu_used_pct)} of ${metrics?.cpu_count ?? '-'}`,
-  },
-  {
-    title: 'Memory',
-    lines: [{ figure: 'memory', color: '--green' }],
-    most: (metrics) => metrics?.mem_total ?? null,
-    text: (metrics) => share(metrics?.mem_used, metrics?.mem_total),
-  },
-  {
-    title: 'Disk',
-    lines: [{ figure: 'disk', color: '--orange' }],
-    most: (metrics) => metrics?.disk_total ?? null,
-    text: (metrics) => share(metrics?.disk_used, metrics?.disk_total),
-  },
-  {
-    title: 'Pressure',
-    lines: [
-      { figure: 'stallCpu', color: '--blue', label: 'CPU' },
-      { figure: 'stallMemory', color: '--green', label: 'memory' },
-      { figure: 'stallIo', color: '--orange', label: 'disk' },
-    ],
-    most: () => 100,
-    text: (metrics) =>
-      `CPU ${stall(metrics, 'cpu')}, memory ${stall(metrics, 'memory')}, disk ${stall(metrics, 'io')}`,
-  },
-  {
-    title: 'Processes of clients',
-    lines: [{ figure: 'processes', color: '--blue' }],
-    most: () => null,
-    text: (_metrics, count) => String(count),
-  },
-];
-
-interface PlotProps {
-  readonly plot: PlotSpec;
-  readonly monitor: GuestMonitor;
-  readonly metrics: MetricsMessage | null;
-  readonly count: number;
-}
-
-/** The text says what a reader who sees no canvas needs: the figures of now. */
-function Plot({ plot, monitor, metrics, count }: PlotProps) {
-  const holder = useRef<HTMLDivElement>(null);
-  const most = plot.most(metrics);
-  useEffect(() => drawIn(holder.current, plot, monitor, most), [most]);
-  return (
-    <figure>
-      <figcaption>
-        <strong>{plot.title}</strong> {plot.text(metrics, count)}
-      </figcaption>
-      <div ref={holder} class="plot" aria-hidden="true" />
-    </figure>
-  );
-}
-
-/** Draws at each look of the monitor, until the returned function is called. */
-function drawIn(holder: HTMLElement | null, plot: PlotSpec, monitor: GuestMonitor, most: number | null) {
-  if (!holder) return;
-  const { times, figures } = monitor.history;
-  const lines = plot.lines.map(({ figure, color }) => ({ figures: figures[figure], color }));
-  let canvas: PlotCanvas | null = null;
-  let hasLeft = false;
-  const draw = () => canvas?.draw(times, lines);
-  import('./plot-canvas.ts')
-    .then((module) => {
-      if (hasLeft) return;
-      canvas = new module.PlotCanvas(holder, lines, most);
-      draw();
-    })
-    .catch(() => {
-      // The console has gone; the text tells the last figures.
-    });
-  const stop = monitor.state.subscribe(draw);
-  return () => {
-    hasLeft = true;
-    stop();
-    canvas?.dispose();
-  };
 }

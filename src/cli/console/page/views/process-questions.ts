@@ -1,4 +1,5 @@
 import { printable } from '../../../output/printable.ts';
+import { assignmentsIn } from '../parts/questions.tsx';
 import { titleOf } from '../state/guest-snapshot.ts';
 import type { ProcessMessage, StartMessage } from '../wire/messages.ts';
 import type { Workspace } from '../workspace/workspace.ts';
@@ -62,16 +63,12 @@ export async function askForProcess(workspace: Workspace): Promise<void> {
 }
 
 function startMessage(values: Readonly<Record<string, string>>): StartMessage {
-  const { command = '', cwd = '', tag = '', envs = '', pty } = values;
-  const variables = envs.split('\n').flatMap((line) => {
-    const at = line.indexOf('=');
-    return at > 0 ? [[line.slice(0, at).trim(), line.slice(at + 1)] as const] : [];
-  });
+  const { command = '', cwd = '', tag = '', envs, pty } = values;
   return {
     process: {
       cmd: '/bin/sh',
       args: ['-c', command],
-      envs: Object.fromEntries(variables),
+      envs: assignmentsIn(envs),
       ...(cwd !== '' && { cwd }),
     },
     ...(tag !== '' && { tag }),

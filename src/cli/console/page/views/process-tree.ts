@@ -8,6 +8,8 @@ export interface TreeRow {
   readonly depth: number;
   /** Whether a client has started it, so that the daemon can signal it and knows its output. */
   readonly isOfClient: boolean;
+  /** Whether those below it are shown; null: there are none, or they are not told. */
+  readonly isOpen: boolean | null;
   /** Of one CPU; null: not known yet. */
   readonly cpuPercent: number | null;
 }
@@ -20,7 +22,7 @@ export function treeOf(
   filter: string,
 ): TreeRow[] {
   const rowOf = (process: ProcessMessage, depth: number): TreeRow => ({
-    ...{ process, depth, isOfClient: known.has(process.pid) },
+    ...{ process, depth, isOfClient: known.has(process.pid), isOpen: null },
     cpuPercent: cpu.get(process.pid) ?? null,
   });
   if (filter !== '') {
@@ -32,6 +34,25 @@ export function treeOf(
     return processes.filter(matches).map((process) => rowOf(process, 0));
   }
   return orderAsTree(processes).map(({ process, depth }) => rowOf(process, depth));
+}
+
+/** The rows of a tree without those below what is closed. */
+export function openRows(tree: readonly TreeRow[], closed: ReadonlySet<number>): TreeRow[] {
+  const rows: TreeRow[] = [];
+  let closedDepth = Number.POSITIVE_INFINITY;
+  for (const [index, row] of tree.entries()) {
+    if (row.depth > closedDepth) continue;
+    const hasBelow = (tree[index + 1]?.depth ?? 0) > row.depth;
+    const isOpen = hasBelow ? !closed.has(row.process.pid) : null;
+    closedDepth = isOpen === false ? row.depth : Number.POSITIVE_INFINITY;
+    rows.push({ ...row, isOpen });
+  }
+  return rows;
+}
+
+/** The row in a list that is no tree. */
+export function withoutTree(row: TreeRow): TreeRow {
+  return { ...row, depth: 0 };
 }
 
 /** Computes the share of a CPU from two sums of CPU time. */

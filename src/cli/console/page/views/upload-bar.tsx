@@ -19,11 +19,9 @@ export function UploadBar({ uploads }: { readonly uploads: Uploads }) {
         {isRunning ? 'Uploading' : 'Uploaded'} {files} of {allFiles} files, {formatBytes(bytes)} of{' '}
         {formatBytes(allBytes)}, {formatBytes(rate)}/s{isRunning && `, ${left} left`}
       </span>
-      {isRunning && (
-        <button type="button" onClick={() => uploads.stop()}>
-          Stop
-        </button>
-      )}
+      <button type="button" onClick={() => (isRunning ? uploads.stop() : uploads.dismiss())}>
+        {isRunning ? 'Stop' : 'Dismiss'}
+      </button>
       {problems.map((problem) => (
         <p key={problem} class="problem wrap">
           {printable(problem)}

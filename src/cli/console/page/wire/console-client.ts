@@ -13,6 +13,13 @@ export interface About {
   readonly streams: readonly string[];
 }
 
+/** A page of a list as it came. */
+interface SandboxPage {
+  readonly items: unknown;
+  readonly next: string | null;
+  readonly sentAt: number;
+}
+
 export type Query = Readonly<Record<string, string | undefined>>;
 
 /** The console that has served this page. */
@@ -54,10 +61,12 @@ export class ConsoleClient {
     return text === '' ? null : JSON.parse(text);
   }
 
-  /** A page of the list of a gateway's sandboxes. */
-  async listPage(query: string): Promise<{ readonly items: unknown; readonly next: string | null }> {
+  /** A page of the list of a gateway's sandboxes, with the time by the clock of the gateway, in milliseconds, or NaN. */
+  async listPage(query: string): Promise<SandboxPage> {
     const response = await this.send(`/gateway/sandboxes?${query}`, { signal: AbortSignal.timeout(20_000) });
-    return { items: await response.json(), next: response.headers.get('x-next-token') };
+    const { headers } = response;
+    const sentAt = Date.parse(headers.get('date') ?? '');
+    return { items: await response.json(), next: headers.get('x-next-token'), sentAt };
   }
 
   /** A link to this console for another window, which opens where this one is. */

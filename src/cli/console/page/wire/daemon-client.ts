@@ -5,6 +5,7 @@ import { EnvelopeReader, enveloped } from './envelopes.ts';
 const CALL_MS = 60_000;
 /** How often a stream says that it lives, in seconds; one that is silent for three times as long is lost. */
 const KEEPALIVE_S = 20;
+const MAX_LINE = 100_000;
 
 /** How a stream is opened. */
 export interface StreamCallOptions {
@@ -72,6 +73,30 @@ export class DaemonClient {
       clearTimeout(timer);
       // A reader that has left the loop leaves the stream, too.
       watchdog.abort();
+      this.console.lanes.giveBack(origin);
+    }
+  }
+
+  /** The lines of a stream that lasts, as they arrive together. */
+  async *lines(path: string, signal: AbortSignal): AsyncGenerator<string[]> {
+    const origin = this.console.lanes.take();
+    try {
+      const response = await this.console.send(`${origin}/daemon${path}`, {
+        headers: this.#headers(),
+        signal,
+      });
+      const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
+      let rest = '';
+      for (;;) {
+        const { done = true, value = '' } = (await reader?.read()) ?? {};
+        if (done) return;
+        const lines = (rest + value).split('\n');
+        rest = lines.pop() ?? '';
+        if (rest.length > MAX_LINE)
+          throw new CallError('internal', 'the daemon sent a line that is too long');
+        yield lines.filter((line) => line !== '');
+      }
+    } finally {
       this.console.lanes.giveBack(origin);
     }
   }

@@ -126,6 +126,17 @@ export interface PortsMessage {
   readonly ports?: readonly { readonly port: number; readonly target?: string }[];
 }
 
+/** What listens at a port of the guest. */
+export interface ListenerMessage {
+  readonly port: number;
+  /** `127.0.0.1`, `::1`, or `*` for all addresses. */
+  readonly address: string;
+  readonly user?: string;
+  /** null: not known. */
+  readonly pid: number | null;
+  readonly command: string | null;
+}
+
 /** A sandbox of a gateway. */
 export interface SandboxMessage {
   readonly sandboxID: string;
@@ -136,4 +147,13 @@ export interface SandboxMessage {
   readonly domain?: string | null;
   readonly startedAt?: string;
   readonly endAt?: string;
+  readonly onExpiry?: string;
+  readonly templateID?: string;
+  /** Another name of the template. */
+  readonly alias?: string;
+  /** Of a private one, whose ports are reached by preview links alone. */
+  readonly network?: { readonly allowPublicTraffic?: boolean };
+  readonly cpuCount?: number;
+  readonly memoryMB?: number;
+  readonly metadata?: Readonly<Record<string, unknown>>;
 }

@@ -22,8 +22,18 @@ export type FollowedEvent =
 
 export interface OutputFollowerOptions {
   readonly signal: AbortSignal;
-  /** Whether the daemon may be called now; a call would wake a paused sandbox. */
-  mayCall(): boolean;
+  /** Whether the process has a terminal, whose screen is shown. */
+  readonly screen: boolean;
+  /** null: the daemon may be called at any time. */
+  readonly gate: CallGate | null;
+}
+
+/** Tells why a daemon may not be called now: a call would wake a paused sandbox. */
+export interface CallGate {
+  /** null: nothing is known that is against it. */
+  readonly problem: string | null;
+  /** Asks anew. */
+  findProblem(): Promise<string | null>;
 }
 
 const FIRST_PAUSE_MS = 200;
@@ -60,14 +70,15 @@ export class OutputFollower {
 
   /** Throws `CallError`. Ends without an end event when the signal of the options aborts. */
   async *events(): AsyncGenerator<FollowedEvent> {
-    const { signal, mayCall } = this.#options;
+    const { signal, gate } = this.#options;
     // What the page goes on with must not wake a sandbox; what the user starts may.
-    for (; this.#isKnown && !mayCall() && !signal.aborted; ) await pauseOf(FIRST_PAUSE_MS);
+    for (; this.#isKnown && gate?.problem && !signal.aborted; ) await pauseOf(FIRST_PAUSE_MS);
     for (;;) {
       const failure = yield* this.#read();
       if (failure === null || signal.aborted) return;
-      if (this.#pid === null || !failure.isLost) throw failure;
-      yield { type: 'lost', message: failure.message };
+      const problem = await gate?.findProblem();
+      if (this.#pid === null || !(failure.isLost || problem)) throw failure;
+      yield { type: 'lost', message: problem ?? `${failure.message}; trying again` };
       await this.#untilReachable();
       if (signal.aborted) return;
       this.#isAgain = true;
@@ -89,10 +100,10 @@ export class OutputFollower {
   }
 
   #open(): AsyncGenerator<ProcessEventMessage> {
-    const { signal } = this.#options;
+    const { signal, screen } = this.#options;
     if (this.#pid !== null) {
       const resumeFrom = Object.fromEntries(STREAMS.map((name) => [name, String(this.#offsets[name])]));
-      const message = { process: { pid: this.#pid }, resumeFrom };
+      const message = { process: { pid: this.#pid }, resumeFrom, screen };
       return this.#daemon.stream('process.Process/Connect', message, { signal });
     }
     const { start, user } = this.#source as { start: StartMessage; user: string };
@@ -132,10 +143,10 @@ export class OutputFollower {
 
   /** Waits until the daemon answers again. Throws what a refusal says. */
   async #untilReachable(): Promise<void> {
-    const { signal, mayCall } = this.#options;
+    const { signal, gate } = this.#options;
     for (let pause = FIRST_PAUSE_MS; !signal.aborted; pause = Math.min(pause * 2, LONGEST_PAUSE_MS)) {
       await pauseOf(pause);
-      if (!mayCall()) continue;
+      if (gate?.problem) continue;
       try {
         await this.#daemon.get('/health', {}, { signal: AbortSignal.timeout(10_000) });
         return;

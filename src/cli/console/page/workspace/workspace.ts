@@ -1,3 +1,4 @@
+import { printable } from '../../../output/printable.ts';
 import { DirectoryModel } from '../files/directory-model.ts';
 import { DirectoryTree } from '../files/directory-tree.ts';
 import { Drafts } from '../files/drafts.ts';
@@ -5,28 +6,30 @@ import { Uploads } from '../files/uploads.ts';
 import type { TableSort } from '../parts/data-table.tsx';
 import type { Notices } from '../parts/notices.tsx';
 import type { Questions } from '../parts/questions.tsx';
+import type { Theme } from '../parts/theme.ts';
 import { GuestMonitor } from '../state/guest-monitor.ts';
 import { commandOf } from '../state/guest-snapshot.ts';
 import { Observable } from '../state/observable.ts';
-import type { SandboxList } from '../state/sandbox-list.ts';
+import { SandboxLease } from '../state/sandbox-lease.ts';
 import type { TabStorage } from '../state/tab-storage.ts';
-import { Terminals } from '../terminals/terminals.ts';
+import { MAX_TABS, Terminals } from '../terminals/terminals.ts';
 import type { ConsoleClient } from '../wire/console-client.ts';
 import { DaemonClient } from '../wire/daemon-client.ts';
 import type { ProcessMessage } from '../wire/messages.ts';
 import type { OutputSource } from '../wire/output-source.ts';
 import type { PagePlace, ViewName } from './place.ts';
+import { resumeSandbox, type SandboxParts } from './sandbox-operations.ts';
 
 /** What all of the page shares. */
-export interface PageParts {
+export interface PageParts extends SandboxParts {
   readonly client: ConsoleClient;
-  readonly list: SandboxList;
-  readonly questions: Questions;
-  readonly notices: Notices;
   readonly storage: TabStorage;
+  readonly theme: Observable<Theme>;
 }
 
 const MAX_TITLE = 40;
+/** The first port that Linux gives to sockets that ask for none. */
+const MIN_EPHEMERAL = 32_768;
 
 /** One sandbox on the page: what is known of it, and what is open in it. */
 export class Workspace {
@@ -46,8 +49,8 @@ export class Workspace {
   readonly drafts: Drafts;
   readonly questions: Questions;
   readonly notices: Notices;
-  /** Whether a call would wake the sandbox. */
-  readonly isPaused: () => boolean;
+  /** null: there is no gateway, so the sandbox has no time of its own. */
+  readonly lease: SandboxLease | null;
   readonly #parts: PageParts;
 
   /** `sandbox`: behind the gateway; null: the daemon of the console. */
@@ -59,15 +62,22 @@ export class Workspace {
     this.name = sandbox ?? client.about.name;
     this.questions = questions;
     this.notices = notices;
-    this.isPaused = () => list.isPaused(sandbox);
-    const mayCall = () => !this.isPaused();
+    const say = (text: string, isError: boolean) => notices.say(printable(text), isError);
+    const lease = sandbox === null ? null : new SandboxLease(list, sandbox, say);
+    this.lease = lease;
     this.daemon = new DaemonClient(client, sandbox);
-    this.monitor = new GuestMonitor(this.daemon, this.isPaused);
-    this.terminals = new Terminals({ daemon: this.daemon, questions, mayCall, storage: kept });
-    this.directory = new DirectoryModel(this.daemon, mayCall);
+    this.monitor = new GuestMonitor(this.daemon, lease);
+    this.terminals = new Terminals({ daemon: this.daemon, questions, lease, storage: kept });
+    this.directory = new DirectoryModel(this.daemon, () => this.obstacle);
     this.tree = new DirectoryTree(this.daemon);
     this.uploads = new Uploads(this.daemon);
     this.drafts = new Drafts(kept);
+    this.monitor.events.subscribe(() => this.#tellServer());
+  }
+
+  /** Why a call would fail, or wake a paused sandbox; null: nothing is known that is against it. */
+  get obstacle(): string | null {
+    return this.lease?.problem ?? null;
   }
 
   get place(): PagePlace {
@@ -94,24 +104,60 @@ export class Workspace {
     this.view.set(view ?? 'Glance');
   }
 
+  /** Opens a tab with a shell; a paused sandbox is resumed before, if the user wants that. */
+  async openShell(): Promise<void> {
+    this.view.set('Terminals');
+    const { sandbox } = this;
+    if (this.lease?.obstacle === 'paused' && sandbox !== null) {
+      const title = 'The sandbox is paused';
+      const text = 'A terminal needs a sandbox that runs. It goes on for the time that it had left.';
+      const answers = [{ name: 'resume', label: 'Resume it' }];
+      if ((await this.questions.ask({ title, text, answers })) === null) return;
+      if (!(await resumeSandbox(this.#parts, sandbox))) return;
+    }
+    if (!this.terminals.openShell()) this.#tellTooMany();
+  }
+
   /** Shows what a process has written, and what it writes from now on. */
   showProcess(process: ProcessMessage): void {
     this.showOutput({ pid: process.pid }, process.tag ?? commandOf(process));
   }
 
+  /** A server that has just started is told at once, unless its port is one that the kernel chooses. */
+  #tellServer(): void {
+    const [{ kind, text, port = MIN_EPHEMERAL } = { kind: 'end', text: '' }] = this.monitor.events.value;
+    if (kind !== 'port' || port >= MIN_EPHEMERAL) return;
+    const url = this.urlOfPort(port);
+    this.notices.say(printable(text), false, url === null || this.isPrivate ? undefined : url);
+  }
+
   /** Shows a process in a tab. */
   showOutput(source: OutputSource, title: string): void {
     if (this.terminals.open(source, title.slice(0, MAX_TITLE))) this.view.set('Terminals');
-    else this.notices.say('too many tabs are open: close one of them', true);
+    else this.#tellTooMany();
+  }
+
+  #tellTooMany(): void {
+    this.notices.say(`${MAX_TABS} tabs are the most: close one of them.`, true);
+  }
+
+  /** Whether the ports of the guest are reached by preview links alone. */
+  get isPrivate(): boolean {
+    return this.#parts.list.find(this.sandbox)?.network?.allowPublicTraffic === false;
+  }
+
+  /** What opens a port of the guest in a browser; of a private one a link that anyone may use for an hour. Throws `CallError`. */
+  async linkTo(port: number): Promise<string> {
+    if (this.isPrivate && this.sandbox !== null) return this.#parts.list.preview(this.sandbox, port);
+    // Where no address is known, the port can be brought to the machine of the user.
+    return this.urlOfPort(port) ?? `envctl forward ${port}`;
   }
 
   /** Where a browser reaches a port of the guest; null: that is not known. */
   urlOfPort(port: number): string | null {
     const { gatewayUrl } = this.#parts.client.about;
     if (gatewayUrl !== null) {
-      const found = this.#parts.list.state.value.sandboxes.find(
-        ({ sandboxID }) => sandboxID === this.sandbox,
-      );
+      const found = this.#parts.list.find(this.sandbox);
       if (!found?.domain) return null;
       const gateway = new URL(gatewayUrl);
       return urlOf(gateway.protocol, `${port}-${found.sandboxID}.${found.domain}`, gateway.port);

@@ -57,7 +57,7 @@ export function* outputsOf(
     const output = newOutput();
     const found = kept.get(state.output)?.get(state.number);
     // After a crash the totals are those of the kept output.
-    output.continueFrom(found ?? { from: state.totals, records: () => [] });
+    output.continueFrom(found ?? { from: state.totals, records: () => [] }, state.modes);
     const isRead = inFlight?.output === state.output && inFlight.read.process === state.number;
     if (isRead && !state.end) writeRest(output, inFlight.read);
     yield { state, output };
@@ -74,7 +74,8 @@ export function takeOverProcess(
   leaf: Leaf | null,
 ): ManagedProcess | EndedProcess {
   const { end } = state;
-  const channels = takeOverChannels(state.ends, { poller, output, cgroup: state.leaf });
+  const receiver = { poller, output, cgroup: state.leaf };
+  const channels = takeOverChannels(state.ends, receiver, state.size ?? null);
   if (end === null)
     return new ManagedProcess({
       ...state,

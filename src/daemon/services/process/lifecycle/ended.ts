@@ -1,6 +1,8 @@
+import { EnvdError } from '../../../../base/errors.ts';
 import { type Channels, NO_ENDS } from '../output/channels.ts';
-import type { EndEvent } from '../output/events.ts';
+import type { EndEvent, Offsets } from '../output/events.ts';
 import type { Output } from '../output/output.ts';
+import type { Reader } from '../output/reader.ts';
 import { type KeptConfig, shortened } from './process-config.ts';
 import type { ProcessState, RecordedState } from './process-state.ts';
 import type { ProcessRecord } from './records.ts';
@@ -42,6 +44,12 @@ export class EndedProcess {
     record.keep(this);
   }
 
+  /** Returns a reader that shows what is kept of the terminal. Throws `failed_precondition` without a terminal. */
+  join(from: Offsets | null): Reader {
+    if (this.#last.kind !== 'terminal') throw noTerminal(this.pid);
+    return this.output.read(this.pid, from);
+  }
+
   /** Drops the output that is kept for clients that reconnect, and the record once no process holds the output open. */
   forget(): void {
     this.output.forget();
@@ -58,4 +66,8 @@ export class EndedProcess {
   get stateWithRecord(): RecordedState {
     return { ...this.state, record: this.#record.key };
   }
+}
+
+export function noTerminal(pid: number): EnvdError {
+  return new EnvdError('failed_precondition', `cannot join the screen of process ${pid}: it has no terminal`);
 }

@@ -1,3 +1,4 @@
+import type { TerminalSize } from '../../../linux/processes/pty.ts';
 import type { ProcessExit } from '../../../linux/processes/spawn.ts';
 import type { ChannelEnds, Channels } from '../output/channels.ts';
 import type { EndEvent, Offsets } from '../output/events.ts';
@@ -31,6 +32,9 @@ export interface ProcessState {
   /** The last event, which was appended at `endedAt`, by `monotonicMs`. Before that they are null and 0. */
   readonly end: EndEvent | null;
   readonly endedAt: number;
+  /** The size of the terminal, and the sequences that set its modes. Earlier versions did not tell them. */
+  readonly size?: TerminalSize | null;
+  readonly modes?: string;
 }
 
 /** A state with the key of its record. Undefined means that it has none. */

@@ -1,14 +1,17 @@
 import { within } from '../../../../base/abort.ts';
-import { EnvdError, isSystemError } from '../../../../base/errors.ts';
+import { EnvdError, isSystemError, messageOf } from '../../../../base/errors.ts';
 import { monotonicMs } from '../../../../base/monotonic.ts';
+import { debug } from '../../../../base/program/debug.ts';
 import type { TerminalSize } from '../../../linux/processes/pty.ts';
 import type { ProcessExit, Spawned } from '../../../linux/processes/spawn.ts';
 import { isHeld, SIGKILL, signalGroup, signalProcess } from '../../../linux/system/signals.ts';
 import type { Leaf } from '../cgroups/leaf.ts';
 import type { Channels } from '../output/channels.ts';
-import { endEvent } from '../output/events.ts';
+import { endEvent, type Offsets } from '../output/events.ts';
 import type { Output } from '../output/output.ts';
-import { EndedProcess } from './ended.ts';
+import type { Reader } from '../output/reader.ts';
+import { redraw } from '../output/redraw.ts';
+import { EndedProcess, noTerminal } from './ended.ts';
 import type { KeptConfig } from './process-config.ts';
 import type { ProcessState, RecordedState } from './process-state.ts';
 import type { ProcessRecord } from './records.ts';
@@ -122,6 +125,21 @@ export class ManagedProcess {
   /** Throws `failed_precondition` without a terminal and `invalid_argument` for an impossible size. */
   resize(size: TerminalSize): void {
     this.#channels.resize(size);
+    this.#keep();
+  }
+
+  /**
+   * Returns a reader that shows the terminal, and asks the program to draw itself again for it. See `Output.join`. Throws
+   * `failed_precondition` without a terminal.
+   */
+  join(from: Offsets | null): Reader {
+    const { terminal } = this.#channels;
+    if (!terminal) throw noTerminal(this.pid);
+    const reader = this.output.join(this.pid, from, terminal.size);
+    redraw(this.pid, terminal, this.output).catch((error: unknown) =>
+      debug('process', 'terminal not redrawn', () => ({ pid: this.pid, error: messageOf(error) })),
+    );
+    return reader;
   }
 
   /**
@@ -170,6 +188,8 @@ export class ManagedProcess {
       exit: this.#exit,
       end: null,
       endedAt: 0,
+      size: this.#channels.terminal?.size ?? null,
+      modes: this.output.modes,
     };
   }
 

@@ -9,10 +9,17 @@ import type { User } from '../../../linux/system/users.ts';
 import type { Guest } from '../../guest/guest.ts';
 import type { ProcessLimits } from '../limits/limits.ts';
 import { buildEnvironment, IN_TERMINAL } from './environment.ts';
+import type { ManagedProcess } from './process.ts';
 import type { ProcessConfig } from './process-config.ts';
 
 const BASH = '/bin/bash';
 const SH = '/bin/sh';
+
+/** What was prepared for a start. It is disposed of when the process was started, or could not be. */
+export interface Prepared extends Disposable {
+  /** Is called when the process runs, before any of its output was delivered. */
+  started(process: ManagedProcess): void;
+}
 
 /** Describes what a client asks to start. */
 export interface StartRequest {
@@ -27,6 +34,8 @@ export interface StartRequest {
   readonly startId: string | null;
   /** Without this member, the process has no limits of its own. */
   readonly limits?: ProcessLimits;
+  /** Is called unless the process of the start id is there already. */
+  readonly prepare?: () => Promise<Prepared>;
   /** Throws when nobody waits for the start any more, so that a search for the program ends. */
   readonly throwIfAborted?: () => void;
 }

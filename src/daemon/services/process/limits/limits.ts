@@ -1,9 +1,10 @@
 import { mkdirSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { EnvdError, isSystemError } from '../../../../base/errors.ts';
+import { EnvdError, type ErrorKind, isSystemError } from '../../../../base/errors.ts';
 import { closed, integer, type Shape, type ValuesOf } from '../../../../base/shape.ts';
 import { CGROUP_MODE, Cgroup, hasVanished } from '../../../linux/cgroups/cgroup2.ts';
 import { NoCgroup } from '../../../linux/processes/spawn.ts';
+import { exhaustionOf } from '../../../linux/system/errno.ts';
 import { MOST_TASKS } from '../cgroups/cgroups.ts';
 
 const MOST_BYTES = Number.MAX_SAFE_INTEGER;
@@ -58,7 +59,7 @@ function settingsOf({ memoryBytes, cpuWeight, cpuPercent, tasks }: ProcessLimits
 /**
  * Creates the cgroup of a process with its limits, before the process is in it. `path` is null if the process gets none. The
  * controllers are enabled for all cgroups beside it, and only when the first limit needs them, because each costs a little. Throws
- * `failed_precondition` for a limit that cannot be kept, and `NoCgroup` if the cgroup above does not exist.
+ * `failed_precondition` for a limit that cannot be kept, the kind of what is exhausted, and `NoCgroup` if the cgroup above does not exist.
  */
 export function makeLimitedCgroup(path: string | null, limits: ProcessLimits): void {
   const settings = settingsOf(limits);
@@ -86,11 +87,11 @@ function limit(cgroup: Cgroup, { memoryBytes, cpuWeight, nice }: ProcessLimits, 
     if (nice !== null && cpuWeight === null) cgroup.setLimit('cpu.weight.nice', String(nice));
   } catch (error) {
     if (hasVanished(error)) throw new NoCgroup('unavailable', 'cannot start a process: its cgroup is gone');
-    throw first && isSystemError(error) ? refusal(first, error.message) : error;
+    throw first && isSystemError(error) ? refusal(first, error.message, exhaustionOf(error)) : error;
   }
 }
 
-function refusal(setting: Setting, reason: string): EnvdError {
+function refusal(setting: Setting, reason: string, kind: ErrorKind | null = null): EnvdError {
   const text = `cannot start a process with limits.${setting.limit}: ${reason}`;
-  return new EnvdError('failed_precondition', text);
+  return new EnvdError(kind ?? 'failed_precondition', text);
 }

@@ -16,6 +16,8 @@ export interface Channels {
   /** Resolves when no process holds the output open. A terminal is hung up when its process ends, whoever holds it. */
   readonly closed: Promise<void>;
   readonly ends: ChannelEnds;
+  /** Null for pipes. */
+  readonly terminal: Terminal | null;
   setPaused(paused: boolean): void;
   /**
    * Reads everything that was written until now, and tells whether a process still holds the output open. Call it once,
@@ -49,11 +51,16 @@ export interface Receiver {
   readonly cgroup: string | null;
 }
 
-/** Returns the channels of a process that an earlier program has started. A closed terminal becomes closed pipes. */
-export function takeOverChannels(ends: ChannelEnds, receiver: Receiver): Channels {
+/**
+ * Returns the channels of a process that an earlier program has started. A closed terminal becomes closed pipes. A terminal gets
+ * its `size` again, because the earlier program may have ended during a redraw. `size` is null if it is not known.
+ */
+export function takeOverChannels(ends: ChannelEnds, receiver: Receiver, size: TerminalSize | null): Channels {
   const { master, slave } = ends;
   if (master === null || slave === null) return new PipeChannels(ends, receiver, true);
-  return new TerminalChannels(new Terminal(readStream('pty', master, receiver, true), slave));
+  const terminal = new Terminal(readStream('pty', master, receiver, true), slave, size);
+  if (size !== null) terminal.resize(size);
+  return new TerminalChannels(terminal);
 }
 
 /** Starts a process on pipes, or in a new terminal. Without `stdin` the input is /dev/null, unless it is a terminal. */
@@ -111,6 +118,7 @@ function readStream(
 
 class PipeChannels implements Channels {
   readonly kind = 'pipes';
+  readonly terminal = null;
   readonly input: InputQueue | null;
   readonly #stdout: ReadEnd | null;
   readonly #stderr: ReadEnd | null;
@@ -163,32 +171,32 @@ class TerminalChannels implements Channels {
   readonly kind = 'terminal';
   readonly input: InputQueue;
   readonly closed = Promise.resolve();
-  readonly #terminal: Terminal;
+  readonly terminal: Terminal;
 
   constructor(terminal: Terminal) {
-    this.#terminal = terminal;
+    this.terminal = terminal;
     this.input = terminal.input;
   }
 
   get ends(): ChannelEnds {
-    return { ...NO_ENDS, ...this.#terminal.ends };
+    return { ...NO_ENDS, ...this.terminal.ends };
   }
 
   setPaused(paused: boolean): void {
-    this.#terminal.setPaused(paused);
+    this.terminal.setPaused(paused);
   }
 
   // A terminal is drained at once, because it holds less than the window of a reader.
   drained(): boolean {
-    this.#terminal.drain();
+    this.terminal.drain();
     return false;
   }
 
   resize(size: TerminalSize): void {
-    this.#terminal.resize(size);
+    this.terminal.resize(size);
   }
 
   discard(): void {
-    this.#terminal[Symbol.dispose]();
+    this.terminal[Symbol.dispose]();
   }
 }

@@ -1,3 +1,4 @@
+import type { TerminalSize } from '../../../linux/processes/pty.ts';
 import type { ProcessExit } from '../../../linux/processes/spawn.ts';
 import { SIGKILL, signalName, signalText } from '../../../linux/system/signals.ts';
 import type { TreeUsage } from '../cgroups/leaf.ts';
@@ -21,6 +22,8 @@ export interface StartEvent {
   readonly pid: number;
   /** The following output begins at these offsets. They are null when the reader does not resume. */
   readonly offsets: Offsets | null;
+  /** The size of the terminal that the reader joins, if that is known. */
+  readonly size?: TerminalSize | null;
 }
 
 /** Says that output which a resuming reader asked for is no longer kept. */

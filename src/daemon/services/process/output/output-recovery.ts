@@ -93,16 +93,18 @@ function readAt(descriptor: number, bytes: Buffer, position: number): void {
 }
 
 /**
- * Appends recovered output to an empty history. Returns the bytes of all streams so far. They are more than were
- * counted if the program was killed after it had written bytes and before it counted them.
+ * Appends recovered output to an empty history, and passes it to `onOutput`. Returns the bytes of all streams so far. They are
+ * more than were counted if the program was killed after it had written bytes and before it counted them.
  */
 export function restoreHistory(
   history: History,
   { from, records }: KeptOutput,
+  onOutput: (stream: OutputStream, bytes: Buffer) => void,
 ): Record<OutputStream, number> {
   const offsets = { ...from };
   for (const { stream, bytes } of records()) {
     history.append(stream, bytes, offsets);
+    onOutput(stream, bytes);
     offsets[stream] += bytes.length;
   }
   history.count(offsets);

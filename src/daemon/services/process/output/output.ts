@@ -1,12 +1,14 @@
 import { EnvdError } from '../../../../base/errors.ts';
 import type { Kept, Quota } from '../../../../base/quota.ts';
+import type { TerminalSize } from '../../../linux/processes/pty.ts';
 import type { EndEvent, Offsets, OutputEvent, OutputStream, ProcessEvent, StartEvent } from './events.ts';
 import type { History } from './history.ts';
 import { type KeptOutput, restoreHistory } from './output-recovery.ts';
 import { type EventSource, Reader } from './reader.ts';
+import { ScreenModes } from './screen-modes.ts';
 import { UnreadOutput } from './unread-output.ts';
 
-/** When the slowest reader lags by more than this many bytes, reading from the process is paused. */
+/** When a reader lags by more than this many bytes, reading from the process is paused. */
 const WINDOW_BYTES = 1024 * 1024;
 /** Each process may keep this many bytes for its slowest reader besides the limit of all together. */
 const UNCOUNTED_BYTES = 64 * 1024;
@@ -39,6 +41,8 @@ export class Output implements EventSource, Kept {
   #paused = false;
   #held = false;
   readonly #history: History;
+  /** Null until a terminal has had output. */
+  #modes: ScreenModes | null = null;
   #readers: readonly Reader[] = [];
   /** Null before it is attached, and after the end. */
   #writer: Writer | null = null;
@@ -86,9 +90,18 @@ export class Output implements EventSource, Kept {
     return { ...this.#offsets };
   }
 
-  /** Continues the output of an earlier program. */
-  continueFrom(kept: KeptOutput): void {
-    this.#offsets = restoreHistory(this.#history, kept);
+  /** Returns sequences that set the modes of the terminal in one that was reset. */
+  get modes(): string {
+    return this.#modes?.sequences ?? '';
+  }
+
+  /**
+   * Continues the output of an earlier program. The terminal had these `modes` then, or earlier, and the kept output has the
+   * changes since.
+   */
+  continueFrom(kept: KeptOutput, modes = ''): void {
+    this.#scan('pty', Buffer.from(modes, 'latin1'));
+    this.#offsets = restoreHistory(this.#history, kept, (stream, bytes) => this.#scan(stream, bytes));
   }
 
   get ended(): boolean {
@@ -100,6 +113,7 @@ export class Output implements EventSource, Kept {
     this.#history.append(stream, bytes, this.#offsets);
     this.#offsets[stream] += bytes.length;
     this.#shared.written[stream] += bytes.length;
+    this.#scan(stream, bytes);
     this.#append(event, bytes.length + EVENT_BYTES);
   }
 
@@ -115,14 +129,30 @@ export class Output implements EventSource, Kept {
    * offsets on comes first. With `deadlineMs`, a process that is killed at its deadline ends this reader with
    * `deadline_exceeded`. Throws `invalid_argument` for an offset that has not been reached.
    */
-  read(pid: number, from: Offsets | null, deadlineMs: number | null = null): Reader {
+  read(
+    pid: number,
+    from: Offsets | null,
+    deadlineMs: number | null = null,
+    windowBytes = WINDOW_BYTES,
+  ): Reader {
     const start: StartEvent = { type: 'start', pid, offsets: null };
     const before = [...(from ? this.#resume(start, from) : [start]), ...(this.#end ? [this.#end] : [])];
-    const reader = new Reader(this, this.#log, before, pid, deadlineMs);
-    this.#readers = [...this.#readers, reader];
-    // The new reader may wait for one that had stalled before.
-    this.#balance();
-    return reader;
+    return this.#add(new Reader(this, this.#log, before, { pid, deadlineMs, windowBytes }));
+  }
+
+  /**
+   * Adds a reader that shows the terminal of a process that runs. It has shown the output until `from`; null means nothing and that
+   * it does not want what is kept. Unless everything since then is kept, the first bytes put a terminal that was reset into the modes
+   * of the program. They count as the last bytes before the output that follows. Throws as `read` does.
+   */
+  join(pid: number, from: Offsets | null, size: TerminalSize | null): Reader {
+    const start: StartEvent = { type: 'start', pid, offsets: null, size };
+    const resumed = from && this.#resume(start, from);
+    const isWhole = resumed?.every(({ type }) => type !== 'gap') ?? false;
+    const before = resumed && isWhole ? resumed : this.#eventsOfScreen(start, from);
+    return this.#add(
+      new Reader(this, this.#log, before, { pid, deadlineMs: null, windowBytes: WINDOW_BYTES }),
+    );
   }
 
   /** Drops the history. New readers still get the end event. */
@@ -137,8 +167,7 @@ export class Output implements EventSource, Kept {
 
   /** Drops a reader for which others wait. */
   stalled(reader: Reader): void {
-    const limit = this.#log.position - WINDOW_BYTES;
-    if (reader.place.position >= limit || !this.#isWanted(limit)) return;
+    if (!this.#lags(reader) || !this.#isWanted) return;
     const text = 'reader dropped: it has taken nothing for 5 s while others wait, connect again';
     reader.drop(new EnvdError('resource_exhausted', text));
   }
@@ -163,6 +192,36 @@ export class Output implements EventSource, Kept {
     return this.#history.resume(start, from, this.#offsets);
   }
 
+  /** Returns what sets the modes, and what is kept, unless the program covers that. */
+  #eventsOfScreen(start: StartEvent, from: Offsets | null): ProcessEvent[] {
+    const now = this.#offsets.pty;
+    const first = from === null || this.#modes?.isAlternate ? now : (this.#history.firstOffset('pty') ?? now);
+    const begun = first === now ? (this.#modes?.begun ?? '') : '';
+    const bytes = Buffer.from(this.modes + begun, 'latin1');
+    const to = { ...this.#offsets, pty: Math.max(0, first - bytes.length) };
+    const kept = this.#history.resume(start, { ...this.#offsets, pty: first }, this.#offsets).slice(1);
+    const modes: OutputEvent = { type: 'output', stream: 'pty', bytes, offset: to.pty };
+    return [
+      { ...start, offsets: to },
+      ...(from && from.pty < to.pty ? [{ type: 'gap', from, to } as const] : []),
+      ...(bytes.length > 0 ? [modes] : []),
+      ...kept,
+    ];
+  }
+
+  #scan(stream: OutputStream, bytes: Buffer): void {
+    if (stream !== 'pty') return;
+    this.#modes ??= new ScreenModes();
+    this.#modes.scan(bytes);
+  }
+
+  #add(reader: Reader): Reader {
+    this.#readers = [...this.#readers, reader];
+    // The new reader may wait for one that had stalled before.
+    this.#balance();
+    return reader;
+  }
+
   #append(event: ProcessEvent, cost: number): void {
     this.#log.append(event, cost);
     for (const reader of this.#readers) reader.wake();
@@ -174,19 +233,20 @@ export class Output implements EventSource, Kept {
    * and drops events that all readers have taken.
    */
   #balance(): void {
-    const limit = this.#log.position - WINDOW_BYTES;
     let needed = this.#log.end;
     let slowest = this.#log.position;
-    const isWanted = this.#isWanted(limit);
+    let blocked = false;
+    const isWanted = this.#isWanted;
     for (const reader of this.#readers) {
       const { next, position } = reader.place;
       slowest = Math.min(slowest, position);
       needed = Math.min(needed, next);
-      reader.setHoldingUp(isWanted && position < limit);
+      const lags = this.#lags(reader);
+      blocked ||= lags;
+      reader.setHoldingUp(isWanted && lags);
     }
     if (this.#end && this.#readers.length === 0) this.#log.clear();
     else this.#log.forget(needed);
-    const blocked = slowest < limit;
     if (blocked !== this.#paused && !this.#held) {
       this.#paused = blocked;
       this.#writer?.setPaused(blocked);
@@ -194,9 +254,13 @@ export class Output implements EventSource, Kept {
     this.#count(slowest);
   }
 
-  /** Tells whether a reader has reached this position. Such a reader waits for output when another one holds it up. */
-  #isWanted(limit: number): boolean {
-    return this.#readers.some(({ place }) => place.position >= limit);
+  #lags({ place, windowBytes }: Reader): boolean {
+    return place.position < this.#log.position - windowBytes;
+  }
+
+  /** Tells whether a reader does not lag. Such a reader waits for output when another one holds it up. */
+  get #isWanted(): boolean {
+    return this.#readers.some((reader) => !this.#lags(reader));
   }
 
   /** Counts what is unread. It comes last in a change, because it may drop readers. */

@@ -18,9 +18,17 @@ export interface EventSource {
   remove(reader: Reader): void;
 }
 
+interface ReaderOptions {
+  readonly pid: number;
+  readonly deadlineMs: number | null;
+  readonly windowBytes: number;
+}
+
 /** Reads the output of a process. */
 export class Reader implements Feed<ProcessEvent> {
   readonly pid: number;
+  /** The process waits when this reader lags by more bytes. */
+  readonly windowBytes: number;
   readonly #source: EventSource;
   readonly #log: UnreadOutput;
   #place: LogCursor;
@@ -33,20 +41,20 @@ export class Reader implements Feed<ProcessEvent> {
 
   /**
    * `before` holds events for this reader only, which come ahead of those that `log` gets from now on. If a deadline kills the
-   * process, a reader with this time ends with an error. Others get the end event.
+   * process, a reader with `deadlineMs` ends with an error. Others get the end event.
    */
   constructor(
     source: EventSource,
     log: UnreadOutput,
     before: readonly ProcessEvent[],
-    pid: number,
-    deadlineMs: number | null,
+    { pid, deadlineMs, windowBytes }: ReaderOptions,
   ) {
     this.#source = source;
     this.#log = log;
     this.#place = log.endPlace;
     this.#before = before;
     this.pid = pid;
+    this.windowBytes = windowBytes;
     this.#deadlineMs = deadlineMs;
   }
 

@@ -59,6 +59,61 @@ describe('size', () => {
   });
 });
 
+describe('a distortion', () => {
+  const undo = (distortion: Disposable | null) => distortion?.[Symbol.dispose]();
+
+  test.each([
+    [{ cols: 80, rows: 24 }, '23 80'],
+    [{ cols: 80, rows: 1 }, '2 80'],
+  ])('of %o is another size, until it is undone', (size, other) => {
+    const terminal = open(size);
+    const distortion = terminal.distort();
+    expect([sizeOf(terminal), terminal.size]).toEqual([other, size]);
+    expect(terminal.distort()).toBeNull();
+    undo(distortion);
+    expect(sizeOf(terminal)).toBe(`${size.rows} ${size.cols}`);
+    expect(terminal.distort()).not.toBeNull();
+  });
+
+  test('is not undone when another size was set', () => {
+    const terminal = open();
+    const distortion = terminal.distort();
+    terminal.resize({ cols: 80, rows: 23 });
+    undo(distortion);
+    expect([sizeOf(terminal), terminal.size]).toEqual(['23 80', { cols: 80, rows: 23 }]);
+  });
+
+  test('goes on when an earlier one is undone, which another size has ended', () => {
+    const terminal = open();
+    const first = terminal.distort();
+    terminal.resize({ cols: 80, rows: 30 });
+    const second = terminal.distort();
+    undo(first);
+    expect(sizeOf(terminal)).toBe('29 80');
+    undo(second);
+    expect(sizeOf(terminal)).toBe('30 80');
+  });
+
+  test('goes on when the size is set that it has anyway', () => {
+    const terminal = open();
+    const distortion = terminal.distort();
+    terminal.resize({ ...SIZE });
+    expect(sizeOf(terminal)).toBe('23 80');
+    undo(distortion);
+    expect(sizeOf(terminal)).toBe('24 80');
+    terminal.resize({ ...SIZE });
+    expect(sizeOf(terminal)).toBe('24 80');
+  });
+
+  test('is none of a terminal that was closed meanwhile', () => {
+    const terminal = open();
+    const distortion = terminal.distort();
+    terminal[Symbol.dispose]();
+    undo(distortion);
+    expect(terminal.distort()).toBeNull();
+  });
+});
+
 test('the slave belongs to the user, with the mode of a login terminal', () => {
   const { slave } = open(undefined, ADA);
   expect(fstatSync(slave)).toMatchObject({ uid: ADA.uid, mode: constants.S_IFCHR | 0o620 });

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { signFile } from '../../../../../src/cli/conformance/suite/sign-file.ts';
+import { signFile } from '../../../../../src/conformance/suite/sign-file.ts';
 import { authorizeFile } from '../../../../../src/daemon/services/files/authorize.ts';
 import { type FileQuery, verifySignature } from '../../../../../src/daemon/services/files/signature.ts';
 

@@ -67,6 +67,7 @@ test('a state of version 1: a line for each process and watch', () => {
   expect(state.records).toEqual([{ name: 'envd-1', descriptor: 116 }]);
   expect(state.forwards).toEqual({ address: '10.0.0.1', forwards: [{ port: 80, descriptor: 117 }] });
   expect(state.cgroupRoot).toEqual({ path: '/sys/fs/cgroup/envd', lock: 118 });
+  expect(state.extensions).toEqual([]);
   expect(state.processes.processes).toMatchObject([
     {
       ...{ pid: 7, pidfd: 123, record: '1', config, startId: 'one', unwritten: Buffer.from('input') },

@@ -29,6 +29,7 @@ const SNAPSHOT: Snapshot = {
     forwards: [{ port: 80, target: '127.0.0.1', owner: 0, descriptor: 14 } as never],
   },
   cgroupRoot: { path: '/sys/fs/cgroup/envd', lock: 15 },
+  extensions: [{ extension: 'one', record: 'r', descriptors: [16, 17], state: { a: 1 } }],
   processes: { ...ROOM, processes: [] },
 };
 
@@ -59,6 +60,7 @@ test('every descriptor is copied for the next program but the listening socket, 
       read.records[0]?.descriptor,
       read.forwards.forwards[0]?.descriptor,
       read.cgroupRoot?.lock,
+      ...(read.extensions[0]?.descriptors ?? []),
     ];
     return [read.listener, ...processes.drains, memory, ...others, stdin, stdout, stderr, process?.pidfd];
   };
@@ -66,8 +68,8 @@ test('every descriptor is copied for the next program but the listening socket, 
     writeState('1.0', state, (descriptor) => descriptor + 100),
     (descriptor) => descriptor * 2,
   );
-  expect(all(readState(write(state), same))).toEqual([7, 11, 12, 13, 14, 15, 1, 2, 3, 4]);
-  expect(all(copied)).toEqual([7, 222, 224, 226, 228, 230, 202, 204, 206, 208]);
+  expect(all(readState(write(state), same))).toEqual([7, 11, 12, 13, 14, 15, 16, 17, 1, 2, 3, 4]);
+  expect(all(copied)).toEqual([7, 222, 224, 226, 228, 230, 232, 234, 202, 204, 206, 208]);
 });
 
 test('a newer state that this version can read is read, without the members that it does not know', () => {

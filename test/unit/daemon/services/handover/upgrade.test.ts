@@ -13,7 +13,7 @@ const SNAPSHOT: Snapshot = {
     variables: { platform: {}, own: {}, defaults: {} },
   },
   ...{ initTimestamp: null, volumes: [], listener: 0, watches: [], limits: { descriptors: 1024, core: -1 } },
-  ...{ records: [], forwards: { address: null, forwards: [] }, cgroupRoot: undefined },
+  ...{ records: [], forwards: { address: null, forwards: [] }, cgroupRoot: undefined, extensions: [] },
   processes: { processes: [], drains: [], memory: null, leaves: { count: 0, released: [] }, starting: [] },
 };
 
@@ -40,6 +40,7 @@ test('what is excluded stays excluded until a replacement has failed, and its re
       ...{ watcher: new DisposableStack(), shutdown: new AbortController() },
       stopping: new AbortController().signal,
       snapshot: () => SNAPSHOT,
+      logWritten: async () => {},
     },
     { error: ({ reason }: { reason: string }) => told.resolve(reason) } as Logger,
   );

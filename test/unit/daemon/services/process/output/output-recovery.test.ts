@@ -61,7 +61,7 @@ test('recovered output can be resumed in a store of another size', () => {
   const output = recoverOutput(store.memory.descriptor ?? -1).get(history.process);
   const other = new OutputStore(LIMIT / 2, LIMIT);
   const next = new History(other);
-  expect(restoreHistory(next, output ?? NOTHING)).toEqual(totals);
+  expect(restoreHistory(next, output ?? NOTHING, () => {})).toEqual(totals);
   const again = recoverOutput(other.memory.descriptor ?? -1).get(1);
   expect(again?.from.stdout).toBeGreaterThan(60_000);
   expect(assertWhole(again ?? NOTHING)).toEqual(totals);

@@ -22,7 +22,7 @@ function setUp(before: readonly ProcessEvent[] = []) {
     stalled: () => calls.push('stalled'),
     remove: () => calls.push('removed'),
   };
-  const reader = new Reader(source, log, before, 7, null);
+  const reader = new Reader(source, log, before, { pid: 7, deadlineMs: null, windowBytes: 1 });
   const append = (event: ProcessEvent, cost: number) => {
     log.append(event, cost);
     reader.wake();
