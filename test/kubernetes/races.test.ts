@@ -134,13 +134,17 @@ test('programs of two versions, as in an update, do not remove the Pods of each 
   const old = await start('--daemon-image=registry.example/envd:1');
   await poolOf(old, 3);
   const next = await start('--daemon-image=registry.example/envd:2');
-  const imagesOf = () => warm().map(({ spec }) => spec.initContainers[0].image.at(-1));
-  await until('both have a pool', () => imagesOf().sort().join('') === '111222');
-  const made = scene.cluster.requests.filter((each) => each === 'POST pods').length;
+  const poolsOf = (template: string) => {
+    const pods = warm().filter(({ metadata }) => metadata.labels['envd/template'] === template);
+    const images = pods.map(({ spec }) => spec.initContainers[0].image.at(-1)).sort();
+    return { images: images.join(''), uids: pods.map(({ metadata }) => metadata.uid).sort() };
+  };
+  await until('both have a pool', () => poolsOf('base').images === '111222');
+  const { uids } = poolsOf('base');
   // A round of each program follows from what changes.
   scene.cluster.template('other', { 'pod.yaml': POD, warm: '1' });
-  await until('both have seen that', async () => warm().length === 8);
-  expect(scene.cluster.requests.filter((each) => each === 'POST pods').length - made).toBe(2);
+  await until('both have seen that', () => poolsOf('other').images === '12');
+  expect(poolsOf('base').uids).toEqual(uids);
   expect((await next.create('abc')).status).toBe(200);
   expect(scene.cluster.labelled('envd/sandbox', 'abc')[0]?.spec.initContainers[0].image).toMatch(/2$/);
 });
