@@ -78,6 +78,13 @@ export class CaseWatch {
     return (await this.events()).map(briefly);
   }
 
+  /** What is told until this event: what is in a new directory may be told after a later change beside the directory. */
+  async until(event: string): Promise<string[]> {
+    const all = await this.told();
+    while (!all.includes(event)) all.push(...(await this.told()));
+    return all;
+  }
+
   /** What is told until the watch ends by itself. */
   async toEnd(): Promise<string[]> {
     const all: string[] = [];

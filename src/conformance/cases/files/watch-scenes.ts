@@ -47,7 +47,7 @@ export const WATCH_SCENES: Readonly<Record<string, readonly [CaseWatchOptions, W
     { recursive: true },
     async (daemon, watch) => {
       await daemon.shell(`cd '${insideWatched(daemon)}' && mkdir d && : >d/f`);
-      await watch.told();
+      await watch.until('CREATE d/f');
       await daemon.shell(`cd '${daemon.directory}' && mv watched/d/f out`);
       assert.deepEqual(await watch.told(), ['RENAME d/f']);
       await daemon.shell(`cd '${daemon.directory}' && mv out watched/d/in`);
@@ -91,14 +91,14 @@ export const WATCH_SCENES: Readonly<Record<string, readonly [CaseWatchOptions, W
       await daemon.shell(`mkdir '${insideWatched(daemon, 'd')}'`);
       await watch.told();
       await daemon.shell(`: >'${insideWatched(daemon, 'd', 'f')}'`);
-      assert.deepEqual((await watch.told()).filter(ofKind('CREATE')), ['CREATE d/f']);
+      assert.deepEqual((await watch.until('CREATE d/f')).filter(ofKind('CREATE')), ['CREATE d/f']);
     },
   ],
   'recursive: a tree is deleted, each entry REMOVE once': [
     { recursive: true },
     async (daemon, watch) => {
       await daemon.shell(`cd '${insideWatched(daemon)}' && mkdir -p a/b && : >a/b/f`);
-      await watch.told();
+      await watch.until('CREATE a/b/f');
       await daemon.filesystem.remove({ path: insideWatched(daemon, 'a') });
       assert.deepEqual((await watch.told()).filter(ofKind('REMOVE')).sort(), [
         'REMOVE a',
