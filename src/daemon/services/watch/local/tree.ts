@@ -201,11 +201,10 @@ export class Tree implements PlacedTree, Disposable {
   startMove(cookie: number, directory: Directory, name: BytePath): void {
     const moved = directory.children.get(name) ?? null;
     const rename = { directory, name, path: directory.path(name), moved };
+    // A reader could not tell which of two entries that left the same path arrives: the first is told as new.
+    for (const [earlier, { path }] of this.#moves)
+      if (this.#moves.size >= MOST_MOVES || path === rename.path) this.#expire(earlier);
     this.#moves.set(cookie, rename);
-    for (const oldest of this.#moves.keys()) {
-      if (this.#moves.size <= MOST_MOVES) break;
-      this.#expire(oldest);
-    }
     if (!moved) return;
     moved.detach();
     moved.moving = { events: [], unsurveyed: [] };

@@ -79,6 +79,21 @@ test('a directory that moves is told at its new path, and what has happened belo
   expect(apply(live, root, IN_MOVED_TO | IN_ISDIR, 'b', 7)).toEqual(['create /b from a', 'create b/file']);
 });
 
+test('an arrival names an old path only if nothing else has left that path since', () => {
+  const live = liveTree();
+  const { root } = live.tree;
+  const [from, to] = [IN_MOVED_FROM | IN_ISDIR, IN_MOVED_TO | IN_ISDIR];
+  const first = root.addChild('a');
+  apply(live, root, from, 'a', 1);
+  apply(live, root, IN_CREATE | IN_ISDIR, 'a');
+  apply(live, root, from, 'a', 2);
+  expect(first.gone).toBe(true);
+  // It is read anew, so that all of its entries are told.
+  expect(apply(live, root, to, 'b', 1)).toEqual(['create /b']);
+  expect(live.tree.unsurveyed).toContain(root.children.get('b'));
+  expect(apply(live, root, to, 'c', 2)).toEqual(['create /c from a']);
+});
+
 test('of halves that are never completed the last sixteen are kept; directories of others have left the tree', () => {
   const live = liveTree();
   const { root } = live.tree;
