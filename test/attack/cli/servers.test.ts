@@ -65,3 +65,17 @@ test('a file without an end is not kept in memory to be told as JSON', async () 
   const { code, stderr } = await envctl(url, ['cat', '--json', ':endless']);
   expect([code, stderr]).toEqual([125, expect.stringContaining('more than 268435456 bytes')]);
 });
+
+test('an answer of millions of empty messages, each of which takes a hundred times its bytes, is refused', async () => {
+  const url = await serverThat((socket) => {
+    const messages = Buffer.alloc(12_000_000, '\n\0');
+    socket.write(
+      `HTTP/1.1 200 OK\r\ncontent-type: application/proto\r\ncontent-length: ${messages.length}\r\n\r\n`,
+    );
+    socket.write(messages);
+  });
+  const { code, stderr } = await envctl(url, ['ps'], {
+    env: { NODE_OPTIONS: '--max-old-space-size=256' },
+  });
+  expect([code, stderr]).toEqual([125, expect.stringContaining('more than 4000000 messages in it')]);
+});
