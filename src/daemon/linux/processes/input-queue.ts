@@ -8,6 +8,8 @@ import { guarded } from './guarded.ts';
 const QUEUE_BYTES = 1024 * 1024;
 /** At most this many bytes are written per turn of the event loop, however fast the program reads. */
 const TURN_BYTES = 1024 * 1024;
+/** Pieces are joined up to this size, in bytes, because each takes some hundred. */
+const JOINED_BYTES = 1024;
 /** When no descriptor is left to wait with, writes are attempted at this interval, in milliseconds. */
 const RETRY_MS = 50;
 
@@ -17,10 +19,9 @@ interface Waiting {
 }
 
 /**
- * The input of a process in a bounded queue in front of a non-blocking pipe or terminal. It accepts writes in the
- * order of the calls, and they wait while it is full. So a process that does not read delays only its own writers. A
- * stream of Node cannot do this: libuv writes in a busy loop to a terminal that it cannot reopen, so a program that
- * does not read would block the event loop, and libuv does not say which bytes were written.
+ * The input of a process in a bounded queue in front of a non-blocking pipe or terminal. It accepts writes in the order of the calls,
+ * and they wait while it is full. So a process that does not read delays only its own writers. A stream of Node would block the event
+ * loop: libuv writes in a busy loop to a terminal that it cannot reopen. It does not say which bytes were written, either.
  */
 export class InputQueue {
   readonly #descriptor: number;
@@ -122,8 +123,12 @@ export class InputQueue {
 
   #push(bytes: Uint8Array): void {
     if (bytes.length === 0) return;
-    this.#accepted.push(bytes);
     this.#length += bytes.length;
+    const last = this.#accepted.at(-1);
+    const joins = last && last.length + bytes.length <= JOINED_BYTES;
+    if (joins) this.#accepted.splice(-1, 1, Buffer.concat([last, bytes]));
+    // A part would keep the whole message.
+    else this.#accepted.push(bytes.buffer.byteLength > 2 * bytes.length ? new Uint8Array(bytes) : bytes);
   }
 
   readonly #pump = (): void => {
