@@ -14,7 +14,8 @@ const JOINED_BYTES = 1024;
 const RETRY_MS = 50;
 
 interface Waiting {
-  readonly bytes: Uint8Array;
+  /** What has not been accepted yet. */
+  bytes: Uint8Array;
   readonly settle: (isAccepted: boolean) => void;
 }
 
@@ -68,14 +69,17 @@ export class InputQueue {
   }
 
   /**
-   * Resolves with true when the queue has accepted the bytes, and with false when it is closed or nobody reads any
-   * more. Throws the reason of `signal` when that aborts; the write is then not accepted.
+   * Resolves with true when the queue has accepted the bytes, and with false when it is closed or nobody reads any more. Throws the
+   * reason of `signal` when that aborts; the write is then not accepted, or not whole if it is longer than the queue.
    */
   write(bytes: Uint8Array, signal: AbortSignal): Promise<boolean> {
     signal.throwIfAborted();
     if (this.#phase !== 'open') return Promise.resolve(false);
-    if (this.#waiting.length > 0 || this.#length >= QUEUE_BYTES) return this.#wait(bytes, signal);
-    return Promise.resolve(this.accept(bytes));
+    const hasRoom = this.#waiting.length === 0 && this.#length < QUEUE_BYTES;
+    if (hasRoom && bytes.length <= QUEUE_BYTES) return Promise.resolve(this.accept(bytes));
+    const accepted = this.#wait(bytes, signal);
+    if (this.#cancel === null) this.#pump();
+    return accepted;
   }
 
   /** Accepts bytes even if the queue is full. Returns false when nobody reads any more. */
@@ -141,10 +145,11 @@ export class InputQueue {
       if (error.code !== 'EAGAIN') this.destroy();
     }
     while (this.#length < QUEUE_BYTES) {
-      const next = this.#waiting.shift();
+      const [next] = this.#waiting;
       if (!next) break;
-      this.#push(next.bytes);
-      next.settle(true);
+      this.#push(next.bytes.subarray(0, QUEUE_BYTES));
+      next.bytes = next.bytes.subarray(QUEUE_BYTES);
+      if (next.bytes.length === 0) this.#waiting.shift()?.settle(true);
     }
     if (this.#accepted.length > 0) this.#cancel = this.#whenWritable();
     else if (this.#phase === 'ending') this.destroy();
