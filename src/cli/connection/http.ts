@@ -162,13 +162,17 @@ async function readText(response: IncomingMessage, most: number): Promise<string
   return (await readBytes(response, most)).toString();
 }
 
-/** Reads the body of a response. Throws a `Failure` if it has more than `most` bytes, and what reading throws. */
-export async function readBytes(response: IncomingMessage, most: number): Promise<Buffer> {
+/** Reads a body to its end. Throws `tooLong` if it has more than `most` bytes, and what reading throws. */
+export async function readBytes(
+  body: AsyncIterable<Buffer>,
+  most: number,
+  tooLong = () => new Failure('failed', `the answer has more than ${most} bytes`),
+): Promise<Buffer> {
   const pieces: Buffer[] = [];
   let length = 0;
-  for await (const piece of response) {
+  for await (const piece of body) {
     length += piece.length;
-    if (length > most) throw new Failure('failed', `the answer has more than ${most} bytes`);
+    if (length > most) throw tooLong();
     addPiece(pieces, piece);
   }
   return Buffer.concat(pieces);

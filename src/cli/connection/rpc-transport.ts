@@ -21,6 +21,7 @@ import {
   type UnaryResponse,
 } from '@connectrpc/connect';
 import { type HttpClient, readBytes } from './http.ts';
+import { requireFewParts } from './message-parts.ts';
 import { type RpcFrame, RpcFrameReader, rpcFrameOf } from './rpc-frames.ts';
 
 /** The body of an error may have this many bytes. */
@@ -67,7 +68,7 @@ export class RpcTransport implements Transport {
       const body = toBinary(method.input, create(method.input, input));
       const type = 'application/proto';
       const response = await this.#send(method, body, type, headers, signalOf(signal, late));
-      const message = fromBinary(method.output, await readBytes(response, this.#maxBytes));
+      const message = decode(method.output, await readBytes(response, this.#maxBytes));
       return Object.assign(describe(method, response), { stream: false as const, message });
     } catch (error) {
       if (late?.aborted) throw new ConnectError('the operation timed out', Code.DeadlineExceeded);
@@ -144,6 +145,11 @@ function describe<Method extends DescMethod>(method: Method, response: IncomingM
   };
 }
 
+function decode<O extends DescMessage>(schema: O, bytes: Buffer): MessageShape<O> {
+  requireFewParts(schema, bytes);
+  return fromBinary(schema, bytes);
+}
+
 async function* messagesOf<O extends DescMessage>(
   schema: O,
   response: IncomingMessage,
@@ -154,7 +160,7 @@ async function* messagesOf<O extends DescMessage>(
   for await (const piece of response) {
     for (const message of reader.read(piece)) {
       if (message.isEnd) throwErrorIn(message);
-      else yield fromBinary(schema, message.bytes);
+      else yield decode(schema, message.bytes);
       hasEnded ||= message.isEnd;
     }
   }

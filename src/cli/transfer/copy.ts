@@ -206,7 +206,9 @@ export class Copier {
       await downloadResumable(source, item, destination, names, progress);
     else {
       const content = await source.open(item);
-      await destination.write(names, item, counting(content, item.size, nameOf(source, item), progress));
+      const counted = counting(content, item.size, nameOf(source, item), progress);
+      // What cannot be written would keep its connection, because nobody has begun to read it.
+      await destination.write(names, item, counted).finally(() => content.destroy());
     }
     this.#count(item);
   }

@@ -1,5 +1,5 @@
-import { text } from 'node:stream/consumers';
 import ignore, { type Ignore } from 'ignore';
+import { readBytes } from '../connection/http.ts';
 import { Failure } from '../output/failure.ts';
 import type { SourceTree, TreeItem } from './item.ts';
 
@@ -76,7 +76,9 @@ function rules(lines: readonly string[]): Ignore {
 }
 
 async function readPatterns(source: SourceTree, item: TreeItem): Promise<string> {
-  if (item.size > MAX_BYTES)
-    throw new Failure('failed', `${item.names.join('/')} has more than ${MAX_BYTES} bytes of patterns`);
-  return text(await source.open(item));
+  const tooLong = () =>
+    new Failure('failed', `${item.names.join('/')} has more than ${MAX_BYTES} bytes of patterns`);
+  if (item.size > MAX_BYTES) throw tooLong();
+  // A daemon may send more than it has listed.
+  return (await readBytes(await source.open(item), MAX_BYTES, tooLong)).toString();
 }

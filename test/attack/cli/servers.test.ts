@@ -47,3 +47,35 @@ test.each([
   const { code, stderr } = await envctl(url, args, { env: { NODE_OPTIONS: '--max-old-space-size=64' } });
   expect([code, stderr]).toEqual([failure, expect.stringMatching(/^envctl: /)]);
 });
+
+/** Answers with a head that tells this many bytes, and with zeros until nobody takes them. */
+function endless(socket: Socket, length: number): void {
+  socket.write(`HTTP/1.1 200 OK\r\ncontent-length: ${length}\r\n\r\n`);
+  const zeros = Buffer.alloc(1024 * 1024);
+  let left = length;
+  const send = () => {
+    left -= zeros.length;
+    if (left >= 0) socket.write(zeros, (error) => error ?? send());
+  };
+  send();
+}
+
+test('a file without an end is not kept in memory to be told as JSON', async () => {
+  const url = await serverThat((socket) => endless(socket, 300 * 1024 ** 2));
+  const { code, stderr } = await envctl(url, ['cat', '--json', ':endless']);
+  expect([code, stderr]).toEqual([125, expect.stringContaining('more than 268435456 bytes')]);
+});
+
+test('an answer of millions of empty messages, each of which takes a hundred times its bytes, is refused', async () => {
+  const url = await serverThat((socket) => {
+    const messages = Buffer.alloc(12_000_000, '\n\0');
+    socket.write(
+      `HTTP/1.1 200 OK\r\ncontent-type: application/proto\r\ncontent-length: ${messages.length}\r\n\r\n`,
+    );
+    socket.write(messages);
+  });
+  const { code, stderr } = await envctl(url, ['ps'], {
+    env: { NODE_OPTIONS: '--max-old-space-size=256' },
+  });
+  expect([code, stderr]).toEqual([125, expect.stringContaining('more than 4000000 messages in it')]);
+});

@@ -353,3 +353,25 @@ test('it listens on 127.0.0.1 alone', async () => {
   for (const address of ['[::1]', '127.0.0.2'])
     await expect(fetch(`http://${address}:${port}/`)).rejects.toThrow();
 });
+
+test.each(['x', '', '[\r\n0\r\n'])(
+  'an answer of a gateway that breaks off with %j in the middle does not end the console',
+  async (rest) => {
+    const server = listenTcp((socket) => {
+      socket.on('error', () => {});
+      const head = 'HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n';
+      socket.once('data', () =>
+        socket.write(head, () => (rest ? socket.end(rest) : socket.resetAndDestroy())),
+      );
+    }).listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    await owned(Promise.resolve({ [Symbol.asyncDispose]: async () => void server.close() }));
+    const env = { ENVCTL_GATEWAY: `http://127.0.0.1:${(server.address() as AddressInfo).port}` };
+    const console = await owned(startConsole('', [], { env }));
+    const opened = await openSession(console);
+    const headers = { 'x-console-session': opened.session, origin: console.origin, ...JSON_TYPE };
+    const created = await ask('POST /gateway/v2/sandboxes', headers, '{}', console.origin).catch(() => null);
+    expect(created?.status).not.toBe(200);
+    expect((await ask('GET /about', headers, '', console.origin)).status).toBe(200);
+  },
+);

@@ -148,14 +148,17 @@ test('an upgrade whose state is too large is refused, and everything goes on', a
   needs('root');
   await using daemon = await startDaemon();
   const clients = connectTo(daemon.url, 'binary');
-  // Each has input that it does not read.
-  const text = Buffer.alloc(60_000_000, 'x');
+  // Each has almost 2 MiB of input that it does not read, which is the most.
+  const texts = [1024 * 1024 - 1, 1024 * 1024].map((size) => Buffer.alloc(size, 'x'));
   const pids: number[] = [];
-  for (let made = 0; made < 4; made += 1) {
-    const pid = await startDetached(clients, { process: bash('exec sleep 1000') });
+  for (let made = 0; made < 110; made += 1) {
+    const pid = await startDetached(clients, { process: { cmd: 'sleep', args: ['1000'] } });
     pids.push(pid);
-    const request = { process: byPid(pid), input: { input: { case: 'stdin' as const, value: text } } };
-    await clients.process.sendInput(request);
+    for (const value of texts)
+      await clients.process.sendInput({
+        process: byPid(pid),
+        input: { input: { case: 'stdin', value } },
+      });
   }
   const answer = await fetch(`${daemon.url}/upgrade`, { method: 'POST' });
   expect([answer.status, await answer.text()]).toEqual([

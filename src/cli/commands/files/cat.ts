@@ -1,8 +1,12 @@
 import { StringDecoder } from 'node:string_decoder';
+import { readBytes } from '../../connection/http.ts';
 import { remotePath } from '../../transfer/place.ts';
 import type { Call } from '../spec/call.ts';
 import { defineCommand } from '../spec/command.ts';
 import { PATH_ARGUMENT } from './ls.ts';
+
+/** A file that is told as JSON has at most this many bytes, because it is one text. */
+const MAX_JSON_BYTES = 256 * 1024 * 1024;
 
 export const catCommand = defineCommand<{ readonly raw?: boolean }>({
   name: 'cat',
@@ -23,19 +27,14 @@ export const catCommand = defineCommand<{ readonly raw?: boolean }>({
         query: connection.fileQuery(path),
         headers: { 'accept-encoding': 'identity' },
       });
-      if (output.isJson) await output.json({ path, data: (await whole(response)).toString('base64') });
+      if (output.isJson)
+        await output.json({ path, data: (await readBytes(response, MAX_JSON_BYTES)).toString('base64') });
       else if (output.isTerminal && !raw) await showText(call, response);
       else for await (const piece of response) await output.raw(piece);
     }
     return 0;
   },
 });
-
-async function whole(content: AsyncIterable<Buffer>): Promise<Buffer> {
-  const pieces: Buffer[] = [];
-  for await (const piece of content) pieces.push(piece);
-  return Buffer.concat(pieces);
-}
 
 /** Writes text to a terminal, with control characters as escapes. */
 async function showText({ output }: Call, content: AsyncIterable<Buffer>): Promise<void> {

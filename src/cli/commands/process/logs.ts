@@ -31,26 +31,25 @@ export const logsCommand = defineCommand<{ readonly follow?: boolean; readonly t
   async run(call, { follow = false, tail }) {
     const connection = await call.connection();
     const process = await findProcess(connection, call.argument(0));
-    const isEnough = enough();
     if (tail !== undefined) {
       const events = () => eventsFrom(call, { connection, process, follow }, tail);
       await present(call, { events });
     } else {
       const follower = followerOf(call, connection, process, true, follow ? {} : { keepaliveS: QUIET_S });
-      await present(
-        call,
-        { events: () => orKept(follower.events(), connection, call.argument(0)) },
-        follow ? {} : { isEnough },
-      );
+      const live = follow ? follower.events() : untilNow(follower.events());
+      await present(call, { events: () => orKept(live, connection, call.argument(0)) });
     }
     return 0;
   },
 });
 
-/** Returns a function that says whether an event is behind the kept output. */
-function enough(): (event: FollowEvent) => boolean {
+/** Yields events until one is behind the kept output. */
+async function* untilNow(events: AsyncIterable<FollowEvent>): AsyncGenerator<FollowEvent> {
   const until = performance.now() + LONGEST_MS;
-  return ({ type }) => type === 'idle' || performance.now() > until;
+  for await (const event of events) {
+    yield event;
+    if (event.type === 'idle' || performance.now() > until) return;
+  }
 }
 
 /** Yields the events of a process, without the kept output before its last lines. */
@@ -62,8 +61,7 @@ async function* eventsFrom(
   const { connection, process, follow } = wanted;
   const kept = followerOf(call, connection, process, true, { keepaliveS: QUIET_S });
   const last = new LastLines(tail);
-  const isEnough = enough();
-  for await (const event of orKept(kept.events(), connection, call.argument(0))) {
+  for await (const event of orKept(untilNow(kept.events()), connection, call.argument(0))) {
     if (event.type === 'end') {
       yield* last.take();
       yield event;
@@ -71,7 +69,6 @@ async function* eventsFrom(
     }
     if (event.type === 'output') last.add(event);
     else if (event.type !== 'idle') yield event;
-    if (isEnough(event)) break;
   }
   yield* last.take();
   if (!follow) return;

@@ -10,8 +10,6 @@ export interface Presentation {
   onStarted?(pid: number): void;
   /** Is called with output before it is shown. */
   onOutput?(data: Uint8Array): void;
-  /** Is called for each event. If it returns true, the presentation ends. */
-  isEnough?(event: FollowEvent): boolean;
 }
 
 /**
@@ -21,7 +19,7 @@ export interface Presentation {
 export async function present(
   call: Call,
   follower: Pick<Follower, 'events'>,
-  { onStarted, onOutput, isEnough = () => false }: Presentation = {},
+  { onStarted, onOutput }: Presentation = {},
 ): Promise<number | null> {
   let isKnown = false;
   for await (const event of follower.events()) {
@@ -33,7 +31,6 @@ export async function present(
     if (call.output.isJson) await printEvent(call, event);
     else await showEvent(call, event);
     if (event.type === 'end') return exitCodeOf(event.end);
-    if (isEnough(event)) return null;
   }
   return null;
 }

@@ -96,6 +96,8 @@ async function tellMembers(
     return void response.writeHead(204, INERT).end();
   }
   const value = (await readObject(answer, MAX_TOLD)) ?? {};
+  // An answer that breaks off is an error of the request, which has been told meanwhile.
+  if (response.headersSent) return;
   for (const [name, each] of Object.entries(INERT)) response.setHeader(name, each);
   sendJson(response, 200, Object.fromEntries(names.map((name) => [name, value[name]])));
 }

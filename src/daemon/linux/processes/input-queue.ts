@@ -8,19 +8,21 @@ import { guarded } from './guarded.ts';
 const QUEUE_BYTES = 1024 * 1024;
 /** At most this many bytes are written per turn of the event loop, however fast the program reads. */
 const TURN_BYTES = 1024 * 1024;
+/** Pieces are joined up to this size, in bytes, because each takes some hundred. */
+const JOINED_BYTES = 1024;
 /** When no descriptor is left to wait with, writes are attempted at this interval, in milliseconds. */
 const RETRY_MS = 50;
 
 interface Waiting {
-  readonly bytes: Uint8Array;
+  /** What has not been accepted yet. */
+  bytes: Uint8Array;
   readonly settle: (isAccepted: boolean) => void;
 }
 
 /**
- * The input of a process in a bounded queue in front of a non-blocking pipe or terminal. It accepts writes in the
- * order of the calls, and they wait while it is full. So a process that does not read delays only its own writers. A
- * stream of Node cannot do this: libuv writes in a busy loop to a terminal that it cannot reopen, so a program that
- * does not read would block the event loop, and libuv does not say which bytes were written.
+ * The input of a process in a bounded queue in front of a non-blocking pipe or terminal. It accepts writes in the order of the calls,
+ * and they wait while it is full. So a process that does not read delays only its own writers. A stream of Node would block the event
+ * loop: libuv writes in a busy loop to a terminal that it cannot reopen. It does not say which bytes were written, either.
  */
 export class InputQueue {
   readonly #descriptor: number;
@@ -67,14 +69,17 @@ export class InputQueue {
   }
 
   /**
-   * Resolves with true when the queue has accepted the bytes, and with false when it is closed or nobody reads any
-   * more. Throws the reason of `signal` when that aborts; the write is then not accepted.
+   * Resolves with true when the queue has accepted the bytes, and with false when it is closed or nobody reads any more. Throws the
+   * reason of `signal` when that aborts; the write is then not accepted, or not whole if it is longer than the queue.
    */
   write(bytes: Uint8Array, signal: AbortSignal): Promise<boolean> {
     signal.throwIfAborted();
     if (this.#phase !== 'open') return Promise.resolve(false);
-    if (this.#waiting.length > 0 || this.#length >= QUEUE_BYTES) return this.#wait(bytes, signal);
-    return Promise.resolve(this.accept(bytes));
+    const hasRoom = this.#waiting.length === 0 && this.#length < QUEUE_BYTES;
+    if (hasRoom && bytes.length <= QUEUE_BYTES) return Promise.resolve(this.accept(bytes));
+    const accepted = this.#wait(bytes, signal);
+    if (this.#cancel === null) this.#pump();
+    return accepted;
   }
 
   /** Accepts bytes even if the queue is full. Returns false when nobody reads any more. */
@@ -122,8 +127,12 @@ export class InputQueue {
 
   #push(bytes: Uint8Array): void {
     if (bytes.length === 0) return;
-    this.#accepted.push(bytes);
     this.#length += bytes.length;
+    const last = this.#accepted.at(-1);
+    const joins = last && last.length + bytes.length <= JOINED_BYTES;
+    if (joins) this.#accepted.splice(-1, 1, Buffer.concat([last, bytes]));
+    // A part would keep the whole message.
+    else this.#accepted.push(bytes.buffer.byteLength > 2 * bytes.length ? new Uint8Array(bytes) : bytes);
   }
 
   readonly #pump = (): void => {
@@ -136,10 +145,11 @@ export class InputQueue {
       if (error.code !== 'EAGAIN') this.destroy();
     }
     while (this.#length < QUEUE_BYTES) {
-      const next = this.#waiting.shift();
+      const [next] = this.#waiting;
       if (!next) break;
-      this.#push(next.bytes);
-      next.settle(true);
+      this.#push(next.bytes.subarray(0, QUEUE_BYTES));
+      next.bytes = next.bytes.subarray(QUEUE_BYTES);
+      if (next.bytes.length === 0) this.#waiting.shift()?.settle(true);
     }
     if (this.#accepted.length > 0) this.#cancel = this.#whenWritable();
     else if (this.#phase === 'ending') this.destroy();

@@ -81,6 +81,37 @@ test('the queue holds no more than its size and one write', async () => {
   expect((await Promise.all(writes)).filter(Boolean).length).toBeLessThan(20);
 });
 
+/** Bytes of which no part is like another. */
+const long = Buffer.from(Uint32Array.from({ length: (5 * QUEUE_BYTES) / 4 }, (_, index) => index).buffer);
+
+test('a write that is longer than the queue waits for the program, too, and later ones wait behind it', async () => {
+  const { input, readAll } = setUp();
+  const writing = input.write(long, never);
+  const next = input.write(Buffer.from('next'), never);
+  expect(await settled(writing)).toBe(false);
+  expect(input.unwritten.length).toBeLessThan(2 * QUEUE_BYTES);
+  const wanted = Buffer.concat([long, Buffer.from('next')]);
+  expect((await readAll(wanted.length)).equals(wanted)).toBe(true);
+  expect(await Promise.all([writing, next])).toEqual([true, true]);
+});
+
+test('of a long write that is aborted, no more is written', async () => {
+  const { input, read, readAll, got } = setUp();
+  const caller = new AbortController();
+  const writing = input.write(long, caller.signal);
+  await readAll(100_000);
+  const kept = input.write(Buffer.from('kept'), never);
+  caller.abort(new Error('gone'));
+  await expect(writing).rejects.toThrow('gone');
+  void kept.then(() => input.end());
+  for (; input.descriptor !== null; await turn()) read();
+  for (let before = -1; got().length > before; read()) before = got().length;
+  const written = got().subarray(0, -4);
+  expect(written.equals(long.subarray(0, written.length))).toBe(true);
+  expect(written.length).toBeLessThan(3 * QUEUE_BYTES);
+  expect(String(got().subarray(-4))).toBe('kept');
+});
+
 test('the order of calls is kept, whichever wait or are aborted', async () => {
   const calls = fc.array(
     fc.record({ size: fc.nat(QUEUE_BYTES / 2), reads: fc.nat(2), givesUp: fc.boolean() }),
@@ -180,7 +211,7 @@ test('however fast it is read, a large input is written in several turns of the 
   onTestFinished(() => closeSync(sink));
   const input = new InputQueue(sink, false, null);
   await input.write(Buffer.alloc(3 * 1024 * 1024), never);
-  expect(input.unwritten.length).toBe(2 * 1024 * 1024);
+  expect(input.unwritten.length).toBe(QUEUE_BYTES);
   input.end();
   await input.closed;
   expect(fstatSync(sink).isCharacterDevice()).toBe(true);
