@@ -262,11 +262,18 @@ test.each([
 
 test('a sandbox keeps off nodes that are drained', async () => {
   const program = await start();
-  await program.create('abc', { drainedHosts: ['node-1'] });
+  // The API server takes one name in each requirement, and only names that a node can have.
+  await program.create('abc', { drainedHosts: ['node-1', 'node-2.example', 'Host of another cluster'] });
   const { nodeAffinity } = scene.cluster.pods[0]?.spec.affinity ?? {};
   expect(nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms).toEqual([
-    { matchFields: [{ key: 'metadata.name', operator: 'NotIn', values: ['node-1'] }] },
+    {
+      matchFields: ['node-1', 'node-2.example'].map((name) => {
+        return { key: 'metadata.name', operator: 'NotIn', values: [name] };
+      }),
+    },
   ]);
+  await program.create('abd', { drainedHosts: ['Host of another cluster'] });
+  expect(scene.cluster.pods[1]?.spec).not.toHaveProperty('affinity');
 });
 
 test('a pause is 501 with a sentence, except where the daemon has frozen everything', async () => {
