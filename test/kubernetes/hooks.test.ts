@@ -164,6 +164,20 @@ test('why a Pod has ended is told when it is gone, but not when the sandbox has 
   expect(await listed()).toBe('');
 });
 
+test('why a Pod has ended is told, although its status changes again before it has ended', async () => {
+  const program = await start();
+  await program.create('abc');
+  const disruption = { type: 'DisruptionTarget', status: 'True', reason: 'TerminationByKubelet' };
+  const conditions = [{ ...disruption, message: 'The node was low on memory.' }];
+  scene.cluster.status('sandbox-abc', { ...READY, conditions });
+  // The kubelet tells of each container that ends.
+  scene.cluster.status('sandbox-abc', { ...READY, conditions, containerStatuses: [] });
+  scene.cluster.status('sandbox-abc', { phase: 'Failed', conditions, reason: 'Evicted' });
+  const listed = async () => (await program.hook({ event: 'list' })).text;
+  await until('it is not listed', async () => !/^abc$/m.test(await listed()));
+  expect(await listed()).toBe('abc ended: TerminationByKubelet: The node was low on memory.\n');
+});
+
 test.each([
   [
     { phase: 'Failed', reason: 'Evicted', message: 'The node was low on memory.' },
