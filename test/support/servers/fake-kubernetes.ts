@@ -111,7 +111,8 @@ export class FakeKubernetes implements AsyncDisposable {
   end(name: string, kind: Kind = 'pods'): void {
     const object = this.#objects[kind].get(name);
     const deletionTimestamp = new Date().toISOString();
-    if (object) this.#put(kind, 'MODIFIED', { ...object, metadata: { ...object.metadata, deletionTimestamp } });
+    if (object)
+      this.#put(kind, 'MODIFIED', { ...object, metadata: { ...object.metadata, deletionTimestamp } });
   }
 
   /** Removes a Pod, as an eviction does. */
