@@ -164,6 +164,26 @@ test('why a Pod has ended is told when it is gone, but not when the sandbox has 
   expect(await listed()).toBe('');
 });
 
+test('a sandbox has ended with the container of its daemon, although another container goes on', async () => {
+  scene.cluster.template('base', { 'pod.yaml': `${POD}    - {name: other, image: debian}\n`, warm: '1' });
+  const program = await start();
+  await until('a Pod is warm', isWarm(1));
+  const other = { name: 'other', state: { running: {} } };
+  const ended = (reason: string, exitCode: number) => {
+    const sandbox = { name: 'sandbox', state: { terminated: { reason, exitCode } } };
+    return { phase: 'Running', podIP: '10.1.2.3', containerStatuses: [sandbox, other] };
+  };
+  const [first] = scene.cluster.labelled('envd/state', 'warm');
+  scene.cluster.status(first?.metadata.name ?? '', ended('Error', 1));
+  await until('it goes', () => scene.cluster.labelled('envd/state', 'warm').length === 0);
+  await program.create('abc');
+  const [pod] = scene.cluster.labelled('envd/sandbox', 'abc');
+  scene.cluster.status(pod?.metadata.name ?? '', ended('Completed', 0));
+  const listed = async () => (await program.hook({ event: 'list' })).text;
+  const told = "abc ended: container 'sandbox': Completed\n";
+  expect(await until('it is told', listed, (text) => text === told)).toBe(told);
+});
+
 test('why a Pod has ended is told, although its status changes again before it has ended', async () => {
   const program = await start();
   await program.create('abc');
