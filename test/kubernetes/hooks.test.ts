@@ -184,6 +184,18 @@ test('a sandbox has ended with the container of its daemon, although another con
   expect(await until('it is told', listed, (text) => text === told)).toBe(told);
 });
 
+test('a Pod that was to be evicted, and was not, is told when it ends', async () => {
+  const program = await start();
+  await program.create('abc');
+  const target = (status: string) => ({ type: 'DisruptionTarget', status, reason: 'EvictionByEvictionAPI' });
+  for (const status of ['True', 'False'])
+    scene.cluster.status('sandbox-abc', { ...READY, conditions: [target(status)] });
+  scene.cluster.status('sandbox-abc', { phase: 'Failed', reason: 'DeadlineExceeded' });
+  const listed = async () => (await program.hook({ event: 'list' })).text;
+  await until('it is not listed', async () => !/^abc$/m.test(await listed()));
+  expect(await listed()).toBe('abc ended: DeadlineExceeded\n');
+});
+
 test('why a Pod has ended is told, although its status changes again before it has ended', async () => {
   const program = await start();
   await program.create('abc');
