@@ -63,9 +63,15 @@ async function run(
     stdio: ['pipe', 'pipe', 'ignore'],
     env: { PATH: path, EVENT: question.event },
   });
+  const { pid } = child;
+  // A process that was not started has no group, and no streams if no descriptor is free.
+  if (pid === undefined) {
+    const [error] = await once(child, 'error');
+    throw error;
+  }
   const end = () => {
     try {
-      process.kill(-(child.pid ?? 0), 'SIGKILL');
+      process.kill(-pid, 'SIGKILL');
     } catch {
       // The group has ended already.
     }
