@@ -75,6 +75,8 @@ async function run(
     } catch {
       // The group has ended already.
     }
+    // A process that has left the group may keep the output open.
+    child.stdout.destroy(signal.reason);
   };
   signal.addEventListener('abort', end, { once: true });
   // A command that does not read its input is no failure.

@@ -1,7 +1,10 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
+import { setTimeout as delay } from 'node:timers/promises';
 import { expect, test } from 'vitest';
+import { askHook } from '../../../src/gateway/hooks/ask.ts';
+import { Signer } from '../../../src/gateway/hooks/signer.ts';
 
 const MODULES = new URL('../../../src/gateway/hooks/', import.meta.url);
 
@@ -34,4 +37,16 @@ test.each([
   });
   const [said, [exit, signal]] = await Promise.all([text(child.stdout), once(child, 'exit')]);
   expect([said, exit, signal]).toEqual([`asked: ${code}`, 0, null]);
+});
+
+test('a hook is not waited for beyond its time, although a process that has left its group keeps its output', async () => {
+  const options = { hook: 'setsid sleep 10 & echo $!', limitMs: 300, path: process.env.PATH ?? '' };
+  const asked = askHook(
+    { ...options, signer: new Signer([]) },
+    { event: 'list' },
+    1024,
+    new AbortController().signal,
+  );
+  const late = delay(5000, 'it is waited for');
+  expect(await Promise.race([asked.catch(() => 'it has failed'), late])).toBe('it has failed');
 });
