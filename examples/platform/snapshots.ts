@@ -9,22 +9,36 @@ import type { Qmp } from './qmp.ts';
 const POLL_MS = 5;
 
 /**
- * Stops a machine, and writes the state of its devices to `home/state`. Its memory is in a file already. qemu may start no program, so
- * the state comes by a socket, which `user` can connect to.
+ * Stops a machine, and writes the state of its devices to `home/state`. Its memory is in a file already. If that fails, the machine goes
+ * on.
  */
 export async function save(qmp: Qmp, home: string, user: number): Promise<void> {
   await qmp.execute('stop');
+  try {
+    await writeState(qmp, home, user);
+  } catch (error) {
+    await qmp.execute('cont');
+    throw error;
+  }
+}
+
+/** qemu may start no program, so the state comes by a socket, which `user` can connect to. */
+async function writeState(qmp: Qmp, home: string, user: number): Promise<void> {
   await ignoreSharedMemory(qmp);
   const path = join(home, 'saving');
   rmSync(path, { force: true });
   const server = createServer();
   await once(server.listen(path), 'listening');
-  chownSync(path, user, user);
-  const connected = once(server, 'connection');
-  await qmp.execute('migrate', { uri: `unix:${path}` });
-  const [socket] = (await connected) as [Socket];
-  await pipeline(socket, createWriteStream(`${home}/state.new`, { mode: 0o600, flush: true }));
-  server.close();
+  try {
+    chownSync(path, user, user);
+    const connected = once(server, 'connection');
+    await qmp.execute('migrate', { uri: `unix:${path}` });
+    const [socket] = (await connected) as [Socket];
+    await pipeline(socket, createWriteStream(`${home}/state.new`, { mode: 0o600, flush: true }));
+  } finally {
+    // This program could not end otherwise.
+    server.close();
+  }
   await untilMoved(qmp);
   renameSync(`${home}/state.new`, `${home}/state`);
 }

@@ -247,6 +247,7 @@ function composePlatform(
     defaultTimeout,
     createOptions,
     pauseKeeps,
+    canPause: hooks.pause,
     templateFile,
     keys,
     onExpiry,

@@ -11,6 +11,7 @@ import {
 } from '@kubernetes/client-node';
 import { beforeAll, expect, test } from 'vitest';
 import { parseAllDocuments } from 'yaml';
+import { withoutNodes } from '../../src/kubernetes/pods/strict.ts';
 import { readTemplate } from '../../src/kubernetes/pods/template.ts';
 import {
   accountAccess,
@@ -66,6 +67,10 @@ test('a Pod of the template of the example is accepted, in a namespace that enfo
   const map = platform.find(({ kind }) => kind === 'ConfigMap') as V1ConfigMap;
   const { pod } = readTemplate(map, 'registry.example/envd');
   expect(await check(pod)).toEqual({ status: 201, message: '' });
+  expect(await check(withoutNodes(pod, ['node-1', 'node-2', 'No node']))).toEqual({
+    status: 201,
+    message: '',
+  });
   const rights = { ...pod, spec: { ...pod.spec, hostNetwork: true } } as KubernetesObject;
   expect(await check(rights)).toMatchObject({ status: 403, message: expect.stringContaining('restricted') });
 });

@@ -45,6 +45,16 @@ test.each([
   expect((await create(other)).status).toBe(201);
 });
 
+test('a creation that is to be paused at its time is 501 where no hook pauses machines', async () => {
+  await using agent = await startAgent();
+  const hook = `echo '{"address":"127.0.0.1","port":${agent.port}}'`;
+  await using gateway = await startGateway({ args: [`--create-hook=${hook}`, '--kill-hook=true'] });
+  const create = (more: object) => gateway.call('POST /v2/sandboxes', { templateID: 'base', ...more });
+  const { status, body } = await create({ autoPause: true });
+  expect([status, body.message]).toEqual([501, expect.stringContaining('has no --hook')]);
+  expect((await create({ autoPause: false })).status).toBe(201);
+});
+
 test('what asks for nothing is no reason to refuse', async () => {
   const { gateway } = await scene();
   const more = {

@@ -2,11 +2,11 @@ import { join } from 'node:path';
 import { createClient } from '@redis/client';
 import pino from 'pino';
 import { afterAll, describe, expect, onTestFinished, test, vi } from 'vitest';
+import { endSandbox, momentOf } from '../../src/gateway/leases/ended.ts';
 import { beginResume, endResume, failResume } from '../../src/gateway/leases/resumption.ts';
 import {
   CLOSED_MS,
   dueAt,
-  expiryId,
   isReachable,
   outcomeOf,
   type Registration,
@@ -16,7 +16,6 @@ import {
   acquire,
   commitExpiry,
   complete,
-  endSandbox,
   extend,
   fail,
   failRemoval,
@@ -336,12 +335,12 @@ describe('the phases', () => {
   });
 
   test('a machine that has ended by itself is removed when clients were told, unless there may be another one', () => {
-    const ended = endSandbox(running, expiryId(running), 'why', now);
+    const ended = endSandbox(running, momentOf(running), 'why', now);
     expect(ended).toMatchObject({ phase: 'removing', endCause: 'ended', endDetail: 'why' });
     expect(dueAt(ended)).toBe(now + 60_000);
-    expect(endSandbox(ended, expiryId(ended), 'again', now)).toBe(ended);
+    expect(endSandbox(ended, momentOf(ended), 'again', now)).toBe(ended);
     for (const other of [committed, expiring])
-      expect(endSandbox(other, expiryId(running), 'why', now)).toBe(other);
+      expect(endSandbox(other, momentOf(running), 'why', now)).toBe(other);
     const asked = removeSandbox(ended, now + 1);
     expect([dueAt(asked), asked.endCause]).toEqual([now + 1, 'ended']);
     expect(removeSandbox(asked, now + 2)).toBe(asked);

@@ -90,6 +90,16 @@ test('a Pod that has ended is told when no pause can save its disk any more', as
   expect(await list()).toBe('abc\nabd ended: Evicted\n');
 });
 
+test('a pause fails whose disk is being deleted, because the disk would go with the Pod', async () => {
+  scene.cluster.template('base', { 'pod.yaml': POD });
+  const program = await start('--pause=disk');
+  await program.create('abc');
+  scene.cluster.end('sandbox-abc-home', 'persistentvolumeclaims');
+  const { status, text } = await program.hook({ ...PAUSE, sandboxID: 'abc' });
+  expect([status, text]).toEqual([404, expect.stringContaining("the disk of sandbox 'abc' is gone")]);
+  expect(scene.cluster.labelled('envd/sandbox', 'abc')).toHaveLength(1);
+});
+
 test('what a client has asked for its network holds after a pause, too', async () => {
   const program = await start('--pause=disk', '--network-policies');
   await program.create('abc', { request: { network: { denyOut: ['0.0.0.0/0'], allowOut: ['1.1.1.1'] } } });

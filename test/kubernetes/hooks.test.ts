@@ -164,6 +164,52 @@ test('why a Pod has ended is told when it is gone, but not when the sandbox has 
   expect(await listed()).toBe('');
 });
 
+test('a sandbox has ended with the container of its daemon, although another container goes on', async () => {
+  scene.cluster.template('base', { 'pod.yaml': `${POD}    - {name: other, image: debian}\n`, warm: '1' });
+  const program = await start();
+  await until('a Pod is warm', isWarm(1));
+  const other = { name: 'other', state: { running: {} } };
+  const ended = (reason: string, exitCode: number) => {
+    const sandbox = { name: 'sandbox', state: { terminated: { reason, exitCode } } };
+    return { phase: 'Running', podIP: '10.1.2.3', containerStatuses: [sandbox, other] };
+  };
+  const [first] = scene.cluster.labelled('envd/state', 'warm');
+  scene.cluster.status(first?.metadata.name ?? '', ended('Error', 1));
+  await until('it goes', () => scene.cluster.labelled('envd/state', 'warm').length === 0);
+  await program.create('abc');
+  const [pod] = scene.cluster.labelled('envd/sandbox', 'abc');
+  scene.cluster.status(pod?.metadata.name ?? '', ended('Completed', 0));
+  const listed = async () => (await program.hook({ event: 'list' })).text;
+  const told = "abc ended: container 'sandbox': Completed\n";
+  expect(await until('it is told', listed, (text) => text === told)).toBe(told);
+});
+
+test('a Pod that was to be evicted, and was not, is told when it ends', async () => {
+  const program = await start();
+  await program.create('abc');
+  const target = (status: string) => ({ type: 'DisruptionTarget', status, reason: 'EvictionByEvictionAPI' });
+  for (const status of ['True', 'False'])
+    scene.cluster.status('sandbox-abc', { ...READY, conditions: [target(status)] });
+  scene.cluster.status('sandbox-abc', { phase: 'Failed', reason: 'DeadlineExceeded' });
+  const listed = async () => (await program.hook({ event: 'list' })).text;
+  await until('it is not listed', async () => !/^abc$/m.test(await listed()));
+  expect(await listed()).toBe('abc ended: DeadlineExceeded\n');
+});
+
+test('why a Pod has ended is told, although its status changes again before it has ended', async () => {
+  const program = await start();
+  await program.create('abc');
+  const disruption = { type: 'DisruptionTarget', status: 'True', reason: 'TerminationByKubelet' };
+  const conditions = [{ ...disruption, message: 'The node was low on memory.' }];
+  scene.cluster.status('sandbox-abc', { ...READY, conditions });
+  // The kubelet tells of each container that ends.
+  scene.cluster.status('sandbox-abc', { ...READY, conditions, containerStatuses: [] });
+  scene.cluster.status('sandbox-abc', { phase: 'Failed', conditions, reason: 'Evicted' });
+  const listed = async () => (await program.hook({ event: 'list' })).text;
+  await until('it is not listed', async () => !/^abc$/m.test(await listed()));
+  expect(await listed()).toBe('abc ended: TerminationByKubelet: The node was low on memory.\n');
+});
+
 test.each([
   [
     { phase: 'Failed', reason: 'Evicted', message: 'The node was low on memory.' },
@@ -262,11 +308,18 @@ test.each([
 
 test('a sandbox keeps off nodes that are drained', async () => {
   const program = await start();
-  await program.create('abc', { drainedHosts: ['node-1'] });
+  // The API server takes one name in each requirement, and only names that a node can have.
+  await program.create('abc', { drainedHosts: ['node-1', 'node-2.example', 'Host of another cluster'] });
   const { nodeAffinity } = scene.cluster.pods[0]?.spec.affinity ?? {};
   expect(nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms).toEqual([
-    { matchFields: [{ key: 'metadata.name', operator: 'NotIn', values: ['node-1'] }] },
+    {
+      matchFields: ['node-1', 'node-2.example'].map((name) => {
+        return { key: 'metadata.name', operator: 'NotIn', values: [name] };
+      }),
+    },
   ]);
+  await program.create('abd', { drainedHosts: ['Host of another cluster'] });
+  expect(scene.cluster.pods[1]?.spec).not.toHaveProperty('affinity');
 });
 
 test('a pause is 501 with a sentence, except where the daemon has frozen everything', async () => {

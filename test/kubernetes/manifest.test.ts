@@ -26,6 +26,18 @@ test('the template of the example can be used, and its Pod is as strict as its n
       allowPrivilegeEscalation: false,
       capabilities: { drop: ['ALL'] },
     });
+  // Empty directories are on the disk of the node, which other sandboxes need, too.
+  expect(Object.keys(containers[0]?.resources?.limits ?? {})).toEqual(['cpu', 'memory', 'ephemeral-storage']);
+});
+
+test('envd-kubernetes takes hooks until the Service sends none to it, and then has the time of a Pod', () => {
+  const { terminationGracePeriodSeconds: seconds } = named('Deployment', 'envd-kubernetes').spec.template
+    .spec;
+  const [command, waits] = containerOf('envd-kubernetes').lifecycle?.preStop.exec.command ?? [];
+  const flags = readKubernetesConfig(['--hook-secret', HOOK_SECRET, '--daemon-image=x'], {});
+  if (!('run' in flags)) throw new Error(flags.output);
+  expect(command).toBe('sleep');
+  expect(seconds).toBeGreaterThan(Number(waits) + flags.run.podTimeout + 5);
 });
 
 test('docs/kubernetes.md lists what the account may do, as the role says it', () => {

@@ -49,6 +49,8 @@ export interface PlatformParts
   readonly defaultTimeout: number;
   /** The create hook provides these members of a creation. */
   readonly createOptions: readonly string[];
+  /** True if a hook pauses machines. */
+  readonly canPause: boolean;
   /** The path of the file with the templates, or null. */
   readonly templateFile: string | null;
   readonly targets: TargetReader;

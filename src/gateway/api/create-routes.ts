@@ -8,7 +8,7 @@ import type { Creations } from './creations.ts';
 import type { Extensions } from './extensions.ts';
 import { assertMetadataFits, assertSizeFits } from './rules.ts';
 import { type CreateBody, createSchema, type RegisterBody } from './schemas.ts';
-import { assertProvided } from './unprovided.ts';
+import { assertPauses, assertProvided } from './unprovided.ts';
 import type { Views } from './views.ts';
 
 export interface CreateRouteParts {
@@ -22,6 +22,8 @@ export interface CreateRouteParts {
   readonly createOptions: readonly string[];
   /** A pause can keep these. */
   readonly pauseKeeps: readonly PauseKeeps[];
+  /** True if a hook pauses machines. */
+  readonly canPause: boolean;
 }
 
 /** Answers requests that create a sandbox. Registrations, which have an address, use the path of older clients too. */
@@ -68,6 +70,7 @@ export class CreateRoutes {
       idleTimeout,
       ...rest
     } = body;
+    if (autoPause) assertPauses(this.#parts.canPause);
     assertProvided(body, createOptions, pauseKeeps);
     const wanted = {
       templateID,

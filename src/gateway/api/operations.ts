@@ -21,6 +21,7 @@ import {
 import { type Listed, SandboxPages } from './sandbox-pages.ts';
 import type { ConnectBody } from './schemas.ts';
 import { Shared } from './shared.ts';
+import { assertPauses } from './unprovided.ts';
 import { metricOf, type SandboxMetric } from './views.ts';
 
 /** A response waits at most this time for the thaw of a guest whose deadline was moved during the freeze, in ms. */
@@ -159,11 +160,7 @@ export class Operations {
    */
   async pause(caller: Caller | null, id: string, memory: boolean): Promise<void> {
     const { registry, hooks } = this.#parts;
-    if (!hooks.pause) {
-      const message =
-        'this gateway has no --hook: it freezes expired sandboxes, but cannot pause their machines';
-      throw new EnvdError('unimplemented', message);
-    }
+    assertPauses(hooks.pause);
     const change = (sandbox: Sandbox, now: number) => pause(sandbox, now, 'request', memory);
     const { incarnation } = await this.#change(caller, id, change);
     const end = await registry.until(id, hooks.timeout * 1000 + FREEZE_WAIT_MS, ({ sandbox }) => {

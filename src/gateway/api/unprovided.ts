@@ -41,6 +41,13 @@ export function assertPausable(
   throw new EnvdError('unimplemented', message);
 }
 
+/** Throws `unimplemented` if no hook pauses machines. */
+export function assertPauses(isByHook: boolean): void {
+  if (isByHook) return;
+  const message = 'this gateway has no --hook: it freezes expired sandboxes, but cannot pause their machines';
+  throw new EnvdError('unimplemented', message);
+}
+
 /** The gateway itself provides these members of a creation. */
 const PROVIDED = new Set([
   ...['templateID', 'timeout', 'metadata', 'envVars', 'idleTimeout', 'secure', 'autoPause'],

@@ -10,13 +10,12 @@ import {
   missingHook,
 } from '../hooks/hook.ts';
 import { failCreation } from '../leases/creation.ts';
-import { failFreeze, skipFreeze, yieldPlace } from '../leases/failed-freeze.ts';
+import { failFreeze, givesUpMemory, skipFreeze, yieldPlace } from '../leases/failed-freeze.ts';
 import { failPause } from '../leases/failed-pause.ts';
 import { expireIdle, keepAwake } from '../leases/idle-expiry.ts';
 import { endResume, failResume } from '../leases/resumption.ts';
 import {
   expiryId,
-  keepsMemory,
   type ObservedFreeze,
   outcomeOf,
   type Paused,
@@ -105,7 +104,7 @@ export class Expiration {
 
   /** Freezes the guest and collapses its daemon. Then commits the expiry, unless the deadline was moved meanwhile. */
   async #freeze(sandbox: Sandbox, lease: HeldLease): ReturnType<Step> {
-    if (outcomeOf(sandbox) === 'pause' && !keepsMemory(sandbox)) return this.#record(sandbox, skipFreeze);
+    if (givesUpMemory(sandbox)) return this.#record(sandbox, skipFreeze);
     if (await this.#guests.isSilent(sandbox, lease)) return this.#record(sandbox, yieldPlace);
     const moved = new AbortController();
     this.#collapses.set(sandbox.id, moved);

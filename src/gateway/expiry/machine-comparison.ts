@@ -3,9 +3,9 @@ import type { Logger } from 'pino';
 import { messageOf } from '../../base/errors.ts';
 import { monotonicMs } from '../../base/monotonic.ts';
 import type { MachineList } from '../hooks/list-hook.ts';
+import { endSandbox, momentOf } from '../leases/ended.ts';
 import { removeOrphan } from '../leases/orphan.ts';
-import { expiryId, hasMachine } from '../leases/sandbox.ts';
-import { endSandbox } from '../leases/transitions.ts';
+import { hasMachine } from '../leases/sandbox.ts';
 import type { Registry } from '../registry/registry.ts';
 
 /** So many ids are looked up at a time, so that requests are served meanwhile. */
@@ -111,7 +111,7 @@ export class MachineComparison {
     // The records are read first, because what is created later may be in the list, but is not missing in it.
     const expected = new Map<string, string>();
     for await (const sandbox of registry.list())
-      if (hasMachine(sandbox)) expected.set(sandbox.id, expiryId(sandbox));
+      if (hasMachine(sandbox)) expected.set(sandbox.id, momentOf(sandbox));
     const { ids, ended } = await list(signal);
     for (const id of expected.keys())
       if (!ids.has(id) && (await this.#isMissing(id))) add(id, 'missing', ended.get(id));
@@ -127,9 +127,9 @@ export class MachineComparison {
     for (const [id, each] of found) await this.#reconcile(id, each, expected.get(id));
   }
 
-  /** @param attempt what the record was doing before the machines were listed */
-  async #reconcile(id: string, { difference, foundAt, reason }: Found, attempt = ''): Promise<void> {
-    if (reason !== undefined) await this.#end(id, attempt, reason);
+  /** @param seen what the record was doing before the machines were listed */
+  async #reconcile(id: string, { difference, foundAt, reason }: Found, seen = ''): Promise<void> {
+    if (reason !== undefined) await this.#end(id, seen, reason);
     else if (difference === 'unknown' && monotonicMs() - foundAt >= this.#parts.graceMs)
       await this.#remove(id);
   }
@@ -164,10 +164,10 @@ export class MachineComparison {
     this.#told = told;
   }
 
-  async #end(id: string, attempt: string, reason: string): Promise<void> {
+  async #end(id: string, seen: string, reason: string): Promise<void> {
     let isMine = false;
     await this.#parts.registry.change(id, (current, now) => {
-      const next = endSandbox(current, attempt, reason, now);
+      const next = endSandbox(current, seen, reason, now);
       isMine = next !== current;
       return next;
     });

@@ -63,12 +63,20 @@ async function run(
     stdio: ['pipe', 'pipe', 'ignore'],
     env: { PATH: path, EVENT: question.event },
   });
+  const { pid } = child;
+  // A process that was not started has no group, and no streams if no descriptor is free.
+  if (pid === undefined) {
+    const [error] = await once(child, 'error');
+    throw error;
+  }
   const end = () => {
     try {
-      process.kill(-(child.pid ?? 0), 'SIGKILL');
+      process.kill(-pid, 'SIGKILL');
     } catch {
       // The group has ended already.
     }
+    // A process that has left the group may keep the output open.
+    child.stdout.destroy(signal.reason);
   };
   signal.addEventListener('abort', end, { once: true });
   // A command that does not read its input is no failure.

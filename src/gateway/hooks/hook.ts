@@ -192,6 +192,8 @@ export class UrlHook implements Hook {
     // The connection may also fail after the answer. Without a listener that error would be uncaught.
     outgoing.on('error', () => {});
     const answered = once(outgoing, 'response', { signal });
+    // If the answer is an upgrade that was not asked for, Node closes the connection and emits no error.
+    outgoing.once('close', () => outgoing.emit('error', new Error('it closed the connection')));
     outgoing.end(body);
     const [response] = (await answered) as [IncomingMessage];
     return response.on('error', () => {});

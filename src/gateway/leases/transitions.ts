@@ -5,8 +5,6 @@ import {
   dueAt,
   type EndCause,
   endingOf,
-  expiryId,
-  hasMachine,
   isGone,
   keepsMemory,
   type ObservedFreeze,
@@ -24,8 +22,6 @@ import {
 
 /** A claim lapses after this time unless it is renewed, in ms. Then another gateway takes over. */
 export const LEASE_MS = 5000;
-/** Clients are told for this time why a machine has ended, before its remains and its record are removed, in ms. */
-const TOLD_MS = 60_000;
 const FIRST_RETRY_MS = 1000;
 const LONGEST_RETRY_MS = 300_000;
 
@@ -160,16 +156,6 @@ export function removeSandbox(sandbox: Sandbox, now: number, endCause: EndCause 
   if (sandbox.phase === 'removing' || sandbox.isDoomed) return sandbox;
   if (IN_HOOK.includes(sandbox.phase)) return { ...sandbox, isDoomed: true, endCause };
   return toRemoving({ ...sandbox, failures: 0, endCause }, now);
-}
-
-/**
- * Begins the removal of a sandbox whose machine has ended by itself. Returns the record unchanged if the sandbox may have another
- * machine by now.
- * @param attempt `expiryId` of the record before the end of the machine was known
- */
-export function endSandbox(sandbox: Sandbox, attempt: string, endDetail: string, now: number): Sandbox {
-  if (!hasMachine(sandbox) || expiryId(sandbox) !== attempt) return sandbox;
-  return { ...removeSandbox(sandbox, now, 'ended'), retryAt: now + TOLD_MS, endDetail };
 }
 
 /** Begins the removal of the machine of a sandbox, at `retryAt`. */

@@ -130,7 +130,9 @@ export class Cluster {
         fieldSelector: `metadata.name=${name}`,
       }),
     );
-    const { uid, ownerReferences = [], labels: has } = items[0]?.metadata ?? {};
+    const { uid, ownerReferences = [], labels: has, deletionTimestamp } = items[0]?.metadata ?? {};
+    // It goes as soon as no Pod uses it.
+    if (deletionTimestamp !== undefined) return false;
     if (has?.[SANDBOX] === labels[SANDBOX]) return true;
     if (uid === undefined || !ownerReferences.some((owner) => owner.uid === podUid)) return false;
     const options = setHeaderOptions('Content-Type', PatchStrategy.MergePatch);

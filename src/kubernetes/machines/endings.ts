@@ -39,8 +39,11 @@ export class Endings {
     const sandboxID = labelOf(pod, SANDBOX);
     const uid = pod.metadata?.uid;
     const reason = endOf(pod);
-    // Another Pod has taken the place of the one that has ended.
-    if (sandboxID !== undefined && !isOver(pod)) this.#reasons.delete(sandboxID);
+    // Another Pod has taken the place of the one that has ended, or this one was to end and goes on. Until it ends it may change often.
+    if (sandboxID !== undefined && reason === null && !isOver(pod)) {
+      this.#reasons.delete(sandboxID);
+      this.#told.delete(name);
+    }
     if (sandboxID === undefined || reason === null || this.#told.get(name) === uid) return;
     this.#told.set(name, uid);
     this.#count++;

@@ -25,12 +25,15 @@ export async function listLines(
   reasons: ReadonlyMap<string, string>,
   keepsDisks: boolean,
 ): Promise<readonly string[]> {
-  const claims = keepsDisks ? await cluster.claimsOf(null) : [];
-  const disks = claims.flatMap(({ metadata }) => metadata?.labels?.[SANDBOX] ?? []);
-  const ids = new Set([...runningIn(cluster), ...disks]);
+  const running = runningIn(cluster);
   // As long as a Pod that has ended is there, a pause can still save its disk.
   const savable = new Set(keepsDisks ? cluster.pods.list().flatMap(withDisk) : []);
-  const ended = [...reasons].filter(([id]) => !ids.has(id) && !savable.has(id));
+  const lost = [...reasons].filter(([id]) => !savable.has(id));
+  // The claims are read after the Pods, because a pause keeps a claim before it removes the Pod.
+  const claims = keepsDisks ? await cluster.claimsOf(null) : [];
+  const disks = claims.flatMap(({ metadata }) => metadata?.labels?.[SANDBOX] ?? []);
+  const ids = new Set([...running, ...disks]);
+  const ended = lost.filter(([id]) => !ids.has(id));
   return [...ids, ...ended.map(([id, reason]) => `${id} ended: ${reason}`)];
 }
 

@@ -1,5 +1,6 @@
 import type { V1Pod } from '@kubernetes/client-node';
 import { STATE } from './labels.ts';
+import { sandboxContainer } from './strict.ts';
 
 /** Returns the value of a label of a Pod. */
 export function labelOf({ metadata }: V1Pod, name: string): string | undefined {
@@ -15,9 +16,22 @@ function isLeaving({ metadata }: V1Pod): boolean {
   return metadata?.deletionTimestamp !== undefined;
 }
 
+/** Returns how the container of the daemon has ended, if it is not started again. Other containers of the Pod may go on. */
+function endOfDaemon({ spec, status }: V1Pod) {
+  const container = spec && sandboxContainer(spec);
+  const states = status?.containerStatuses ?? [];
+  const ended = states.find(({ name }) => name === container?.name)?.state?.terminated;
+  return (container?.restartPolicy ?? spec?.restartPolicy) === 'Never' ? ended : undefined;
+}
+
+function hasEnded(pod: V1Pod): boolean {
+  const { phase } = pod.status ?? {};
+  return phase === 'Failed' || phase === 'Succeeded' || endOfDaemon(pod) !== undefined;
+}
+
 /** Whether the Pod has ended or will not run again. */
 export function isOver(pod: V1Pod): boolean {
-  return isLeaving(pod) || pod.status?.phase === 'Failed' || pod.status?.phase === 'Succeeded';
+  return isLeaving(pod) || hasEnded(pod);
 }
 
 /** Whether the daemon of the Pod answers. */
@@ -48,11 +62,11 @@ export function unscheduled(pod: V1Pod): string | null {
 
 /** Returns why a Pod has ended although nobody has removed it, or why the cluster removes it; else null. */
 export function endOf(pod: V1Pod): string | null {
-  const { phase, reason, message } = pod.status ?? {};
+  const { reason, message } = pod.status ?? {};
   // An eviction, a drain of its node, and a Pod of a higher priority are told so.
   const disruption = condition(pod, 'DisruptionTarget');
   if (disruption?.status === 'True') return told(disruption.reason, disruption.message);
-  if (isLeaving(pod) || (phase !== 'Failed' && phase !== 'Succeeded')) return null;
+  if (isLeaving(pod) || !hasEnded(pod)) return null;
   return reason === undefined ? reasonOf(pod) : told(reason, message);
 }
 
@@ -65,9 +79,10 @@ export function reasonOf(pod: V1Pod): string {
   const { status, metadata } = pod;
   if (metadata?.deletionTimestamp !== undefined) return 'the Pod is being deleted';
   const containers = [...(status?.initContainerStatuses ?? []), ...(status?.containerStatuses ?? [])];
+  const end = endOfDaemon(pod);
   for (const { name, state } of containers) {
     const { waiting, terminated } = state ?? {};
-    const last = waiting ?? (terminated?.exitCode === 0 ? undefined : terminated);
+    const last = waiting ?? (terminated?.exitCode === 0 && terminated !== end ? undefined : terminated);
     if (last?.reason === undefined || last.reason === 'PodInitializing') continue;
     return told(`container '${name}': ${last.reason}`, last.message);
   }

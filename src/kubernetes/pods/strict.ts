@@ -87,15 +87,24 @@ function pathOf({ name }: V1Volume): string {
   return name === 'envd-run' ? WRITABLE.run : WRITABLE.tmp;
 }
 
-/** Returns a Pod that the scheduler keeps from these nodes. */
-export function withoutNodes(pod: V1Pod, nodes: readonly string[]): V1Pod {
+/** A node can have these names. The API server refuses a Pod that names any other (RFC 1123, section 2.1). */
+const NODE_NAME = /^(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/;
+
+/** Returns a Pod that the scheduler keeps from these hosts, as far as they are nodes. */
+export function withoutNodes(pod: V1Pod, hosts: readonly string[]): V1Pod {
   const spec = pod.spec;
-  if (nodes.length === 0 || !spec) return pod;
-  const avoid = { key: 'metadata.name', operator: 'NotIn', values: [...nodes] };
+  // The API server takes one name in each requirement.
+  const avoid = hosts
+    .filter((host) => NODE_NAME.test(host))
+    .map((host) => ({ key: 'metadata.name', operator: 'NotIn', values: [host] }));
+  if (avoid.length === 0 || !spec) return pod;
   const node = spec.affinity?.nodeAffinity;
   const terms = node?.requiredDuringSchedulingIgnoredDuringExecution?.nodeSelectorTerms ?? [{}];
   const required = {
-    nodeSelectorTerms: terms.map((term) => ({ ...term, matchFields: [...(term.matchFields ?? []), avoid] })),
+    nodeSelectorTerms: terms.map((term) => ({
+      ...term,
+      matchFields: [...(term.matchFields ?? []), ...avoid],
+    })),
   };
   const nodeAffinity = { ...node, requiredDuringSchedulingIgnoredDuringExecution: required };
   return { ...pod, spec: { ...spec, affinity: { ...spec.affinity, nodeAffinity } } };

@@ -107,11 +107,12 @@ export class FakeKubernetes implements AsyncDisposable {
     this.#claim(this.#put('pods', 'ADDED', { ...rest, metadata: this.#metadata(name, labels) }));
   }
 
-  /** Begins to remove a Pod, as an eviction does: its processes have some seconds. */
-  end(name: string): void {
-    const pod = this.#objects.pods.get(name);
+  /** Begins to remove a Pod, as an eviction does: its processes have some seconds. A claim goes when its Pod is gone. */
+  end(name: string, kind: Kind = 'pods'): void {
+    const object = this.#objects[kind].get(name);
     const deletionTimestamp = new Date().toISOString();
-    if (pod) this.#put('pods', 'MODIFIED', { ...pod, metadata: { ...pod.metadata, deletionTimestamp } });
+    if (object)
+      this.#put(kind, 'MODIFIED', { ...object, metadata: { ...object.metadata, deletionTimestamp } });
   }
 
   /** Removes a Pod, as an eviction does. */
