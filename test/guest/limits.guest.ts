@@ -95,14 +95,16 @@ describe('the limits of the workload', whenBooted, () => {
     process.stderr.write(`test:guest: the hogs' peaks of memory and tasks, and events: ${state}\n`);
     // A call may fail beside the hogs, and its hog would run for ever; one may have ended of itself.
     const scope = SignalScope.TREE;
-    const end = (tag: string) =>
-      guest.process.sendSignal({ process: byTag(tag), signal: Signal.SIGKILL, scope }).then(
-        () => 'ended',
-        (error: unknown) => {
-          const { code, message } = ConnectError.from(error);
-          return code === Code.NotFound ? 'ended' : message;
-        },
-      );
+    const end = async (tag: string) => {
+      const request = { process: byTag(tag), signal: Signal.SIGKILL, scope };
+      try {
+        await guest.process.sendSignal(request, { timeoutMs: 20_000 });
+      } catch (error) {
+        const { code, message } = ConnectError.from(error);
+        if (code !== Code.NotFound) return message;
+      }
+      return 'ended';
+    };
     for (const tag of Object.keys(hogs)) await expect.poll(() => end(tag)).toBe('ended');
     await Promise.all(running);
     await expect.poll(() => taken('pids.current')).toBe(0);
