@@ -167,7 +167,9 @@ describe('incomplete bodies', () => {
     await Promise.all(calls.map(({ closed }) => closed));
     const statuses = calls.map(({ answer }) => answer().slice(9, 12));
     expect(new Set(statuses)).toEqual(new Set(['503', '408']));
-    expect(calls[0]?.answer()).toMatch(/"code":503,"message":"[^"]*sent/);
+    // Not always the first one, because on a busy machine its time has passed before all places are taken.
+    const displaced = calls.find(({ answer }) => answer().includes(' 503 '));
+    expect(displaced?.answer()).toMatch(/"code":503,"message":"[^"]*sent/);
     // The last ones were not displaced: they ran into the time limit.
     expect(calls.at(-1)?.answer()).toMatch(/"code":408,"message":"request body took longer than 5 s/);
   });

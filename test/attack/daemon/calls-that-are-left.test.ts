@@ -26,16 +26,23 @@ function ticks(): number {
   return Number(fields[11]) + Number(fields[12]);
 }
 
-/** Waits until the daemon does nothing any more: what goes on for nobody has no event. */
+/** Whether none of the daemon's threads runs, waits for a processor or for a disk: proc_pid_stat(5). */
+function isAsleep(): boolean {
+  const tasks = `/proc/${daemon.pid}/task`;
+  return readdirSync(tasks).every((id) => /\) S /.test(readFileSync(`${tasks}/${id}/stat`, 'utf8')));
+}
+
+/** Waits until the daemon does nothing any more, however busy the machine: what goes on for nobody has no event. */
 async function atRest(): Promise<void> {
-  let before = -100;
-  const used = async () => {
-    const since = before;
-    await new Promise((resolve) => setTimeout(resolve, 300));
-    before = ticks();
-    return before - since;
+  const rests = async () => {
+    const before = ticks();
+    for (let look = 0; look < 30; look++) {
+      if (!isAsleep()) return false;
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+    return ticks() - before <= 1;
   };
-  await until('the daemon is at rest', used, (spent) => spent <= 1, 60_000);
+  await until('the daemon is at rest', rests);
 }
 
 function fill(path: string, count: number): string[] {

@@ -117,6 +117,7 @@ test('a request waits until the stream before it has ended', async () => {
 test('a burst of tiny requests ends its connection before the daemon has served it, and is not logged', async () => {
   const burst = get('/').repeat(BURST_BYTES / get('/').length);
   const [lines, before] = [daemon.log.length, await served()];
+  const most = mostLines();
   const bursts = 20;
   for (let count = 0; count < bursts; count++) {
     const { socket } = await open();
@@ -125,7 +126,7 @@ test('a burst of tiny requests ends its connection before the daemon has served 
   }
   // The two figures count each other: the first reading of the metrics is a call, too.
   expect((await served()) - before).toBeLessThanOrEqual(bursts * MOST_SERVED + 1);
-  expect(daemon.log.length - lines).toBeLessThan(500);
+  expect(daemon.log.length - lines).toBeLessThan(most() + 100);
 });
 
 test('many connections that pipeline keep no memory', async () => {

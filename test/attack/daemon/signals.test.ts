@@ -23,7 +23,11 @@ async function bombard({ pid, exited }: TestDaemon, isOver: () => boolean): Prom
     hasExited = true;
   });
   while (!isOver() && !hasExited) {
-    process.kill(pid, 'SIGUSR2');
+    try {
+      process.kill(pid, 'SIGUSR2');
+    } catch {
+      return; // It has ended, which is told a little later.
+    }
     await delay(1);
   }
 }

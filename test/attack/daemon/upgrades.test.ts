@@ -37,9 +37,9 @@ test(`${5 * EACH} processes lose nothing in ${UPGRADES} upgrades at random momen
   await workload.finish(true);
 
   await upgrade(daemon);
-  expect(kindsOfOpenFiles(daemon.pid)).toEqual(idle);
-  const children = readFileSync(`/proc/${daemon.pid}/task/${daemon.pid}/children`, 'utf8').trim();
-  expect(children).toBe('');
+  await expect.poll(() => kindsOfOpenFiles(daemon.pid)).toEqual(idle);
+  const children = () => readFileSync(`/proc/${daemon.pid}/task/${daemon.pid}/children`, 'utf8').trim();
+  await expect.poll(children).toBe('');
 }, 600_000);
 
 test('an upgrade is refused while a call waits for a directory that is locked', async () => {

@@ -3,7 +3,7 @@ import { connect, type Socket } from 'node:net';
 import { expect, onTestFinished, test } from 'vitest';
 import { ListScope } from '../../../src/gen/process/process_pb.js';
 import { holder } from '../../support/attackers/holder.ts';
-import { connectTo } from '../../support/clients/clients.ts';
+import { connectTo, listGuest } from '../../support/clients/clients.ts';
 import { needs } from '../../support/machine/needs.ts';
 import { growthOf } from '../../support/machine/proc.ts';
 import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
@@ -101,11 +101,11 @@ test('processes that keep their arguments from being read hang neither a listing
   await until('arguments are read again', async () => (await listingOf(daemon)).includes('sleep'));
 });
 
-async function listingOf({ url, pid }: TestDaemon): Promise<string[]> {
-  const { process } = connectTo(url);
-  const started = process.start({ process: { cmd: 'sleep', args: ['5'] } })[Symbol.asyncIterator]();
+async function listingOf({ url }: TestDaemon): Promise<string[]> {
+  const clients = connectTo(url);
+  const started = clients.process.start({ process: { cmd: 'sleep', args: ['5'] } })[Symbol.asyncIterator]();
   await started.next();
-  const { processes } = await process.list({ scope: ListScope.GUEST, afterPid: pid - 1 });
+  const processes = await listGuest(clients);
   await started.return?.();
   return processes.map(({ config }) => config?.cmd ?? '');
 }

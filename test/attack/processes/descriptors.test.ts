@@ -71,7 +71,7 @@ test('processes end without free descriptors', async () => {
 
 test('a deadline ends its process without free descriptors', async () => {
   await using daemon = await startDaemon();
-  const { pid, ended } = await startSleeper(daemon, 1000);
+  const { pid, ended } = await startSleeper(daemon, 4000);
   await withoutDescriptors(daemon, () => expect.poll(() => isGone(pid)).toBe(true));
   expect(await ended).toMatchObject({ code: Code.DeadlineExceeded });
   await expectWell(daemon);

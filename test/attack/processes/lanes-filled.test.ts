@@ -149,7 +149,7 @@ test('health, init, freeze, thaw, signals and the stop answer when all lanes are
   for (let round = 0; round < 3; round++) {
     expect((await fetch(`${daemon.url}/health`)).status).toBe(204);
     expect((await init(daemon, { envVars: { ROUND: `${round}` }, defaultUser: 'root' })).status).toBe(204);
-    const frozen = await (await post(daemon, '/freeze?maxWaitMs=1000')).json();
+    const frozen = await (await post(daemon, '/freeze?maxWaitMs=10000')).json();
     expect(frozen).toMatchObject({ requested: 2, frozen: 2 });
     expect((await post(daemon, '/unfreeze')).status).toBe(204);
     expect((await post(daemon, '/freeze?mode=legacy')).status).toBe(204);

@@ -118,7 +118,7 @@ test('a directory with many long names is moved into a watched one', async () =>
     'the client is told that it must look itself',
     async () => (await filesystem.getWatcherEvents({ watcherId })).events,
     (events) => events.some(({ type }) => type === EventType.UNSPECIFIED),
-    60_000,
+    READ_LIMIT_MS,
   );
   // It goes on with what happens afterwards.
   writeFileSync(join(watched, 'inside', 'later'), '');
@@ -126,7 +126,7 @@ test('a directory with many long names is moved into a watched one', async () =>
     'a change is told',
     async () => (await filesystem.getWatcherEvents({ watcherId })).events,
     (events) => events.some(({ name }) => name === 'inside/later'),
-    60_000,
+    READ_LIMIT_MS,
   );
   expect((await fetch(`${daemon.url}/health`)).status).toBe(204);
 });

@@ -90,7 +90,7 @@ test('WatchDir: start, then what changes', async () => {
 });
 
 test('keepalives come at the interval of the request', async () => {
-  const messages = messagesOf(await start('sleep 5', {}, { 'keepalive-ping-interval': '1' }));
+  const messages = messagesOf(await start('sleep 1000', {}, { 'keepalive-ping-interval': '1' }));
   await messages.next();
   expect((await messages.next()).value).toEqual({ event: { keepalive: {} } });
   await messages.return();
@@ -109,8 +109,8 @@ test.each([
 });
 
 test('a later error is the last line', async () => {
-  const messages = await all(await start('sleep 1000', {}, { 'connect-timeout-ms': '200' }));
-  const error = { code: 'deadline_exceeded', message: 'process was killed after 200 ms' };
+  const messages = await all(await start('sleep 1000', {}, { 'connect-timeout-ms': '2000' }));
+  const error = { code: 'deadline_exceeded', message: 'process was killed after 2000 ms' };
   expect(messages.slice(1)).toEqual([{ error }]);
 });
 

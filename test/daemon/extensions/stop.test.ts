@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { connectTo, transcribe } from '../../support/clients/clients.ts';
 import { needs } from '../../support/machine/needs.ts';
@@ -82,6 +83,7 @@ test('children that outlive the process are waited for, and killed', async () =>
 
 test('a stopped, and a frozen, process', async () => {
   const { pid } = await running('echo ready; kill -STOP $$');
+  await until('it is stopped', () => /\) T /.test(readFileSync(`/proc/${pid}/stat`, 'utf8')));
   expect((await stop(pid, { graceMs: 100 })).body).toMatchObject({ killed: true, signal: 'SIGKILL' });
   const { pid: frozen } = await running("trap '' TERM; echo ready; while :; do sleep 0.05; done");
   await fetch(`${daemon.url}/freeze?maxWaitMs=2000`, { method: 'POST' });
@@ -90,15 +92,24 @@ test('a stopped, and a frozen, process', async () => {
 });
 
 test('it goes on when its client leaves', async () => {
-  const { pid, ended } = await running("trap '' TERM; echo ready; while :; do sleep 0.05; done");
+  let isAsked = false;
+  const { pid, ended } = await running(
+    "trap 'echo asked' TERM; echo ready; while :; do sleep 0.05; done",
+    undefined,
+    (output) => {
+      isAsked ||= output.includes('asked');
+    },
+  );
   const left = new AbortController();
   const call = fetch(`${daemon.url}/processes/${pid}/stop`, {
     method: 'POST',
-    body: '{"graceMs":500}',
+    body: '{"graceMs":3000}',
     signal: left.signal,
   });
-  setTimeout(() => left.abort(), 100);
-  await expect(call).rejects.toThrow();
+  const refused = expect(call).rejects.toThrow();
+  await until('the stop has begun', () => isAsked);
+  left.abort();
+  await refused;
   await ended;
   expect(runs(pid)).toBe(false);
 });

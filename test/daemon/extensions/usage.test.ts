@@ -3,7 +3,7 @@ import { createInterface } from 'node:readline';
 import { Readable } from 'node:stream';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { ListScope } from '../../../src/gen/process/process_pb.js';
-import { connectTo, transcribe } from '../../support/clients/clients.ts';
+import { connectTo, listGuest, transcribe } from '../../support/clients/clients.ts';
 import { needs } from '../../support/machine/needs.ts';
 import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
 import { until } from '../../support/until.ts';
@@ -71,12 +71,7 @@ describe.each(['json', 'binary'] as const)('List in %s', (codec) => {
 
   test('tells on request of every process of the guest', () =>
     beside(async (pid, child) => {
-      const { process } = connectTo(daemon.url, codec);
-      const { processes } = await process.list({
-        scope: ListScope.GUEST,
-        usage: true,
-        afterPid: daemon.pid - 1,
-      });
+      const processes = await listGuest(connectTo(daemon.url, codec), true);
       const found = (one: number) => processes.find((info) => info.pid === one);
       expect(processes.map((info) => info.pid)).toEqual(
         processes.map((info) => info.pid).sort((a, b) => a - b),

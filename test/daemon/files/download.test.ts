@@ -154,7 +154,7 @@ describe('a download', () => {
     await get(daemon, path, { range: 'bytes=99999999999-' });
     await get(daemon, path, {}, 'HEAD');
     expect((await get(daemon, path, { 'accept-encoding': 'identity;q=0' })).status).toBe(406);
-    expect(descriptorsOn(path)).toBe(0);
+    await expect.poll(() => descriptorsOn(path)).toBe(0);
   });
 });
 

@@ -282,17 +282,17 @@ describe('an overwrite on a full disk', () => {
         ),
       ),
     );
-    const answers = sockets.map(
-      (socket) => new Promise<string>((resolve) => socket.once('data', (data) => resolve(String(data)))),
-    );
-    await until('24 are refused', () => daemon.log.length >= before + 24);
+    const answered: string[] = [];
+    for (const socket of sockets) socket.once('data', (data) => answered.push(String(data)));
+    await until('24 are refused', () => answered.length >= 24);
     for (const socket of sockets) socket.write(body.subarray(-1));
-    const statuses = (await Promise.all(answers)).map((answer) => answer.slice(9, 12));
+    await until('all are answered', () => answered.length === paths.length);
+    const statuses = answered.map((answer) => answer.slice(9, 12));
     expect(statuses.filter((status) => status === '200')).toHaveLength(16);
     expect(statuses.filter((status) => status === '507')).toHaveLength(24);
     for (const socket of sockets) socket.destroy();
     // The memory is free again for the next upload.
-    await operationsLogged(daemon, paths.length);
+    await operationsLogged(daemon, paths.length, before);
     for (const path of paths) expect((await uploadRaw(daemon, path, new Uint8Array(body))).status).toBe(200);
   });
 });

@@ -75,7 +75,8 @@ describe('is stored whole', () => {
     }
     expect(await answer).toMatch(/^HTTP\/1\.1 200 /);
     expect(CONTENT.equals(readFileSync(path))).toBe(true);
-    await expect.poll(() => transfersOpen()).toBe(before);
+    // A connection of a test before may have been closing.
+    await expect.poll(() => transfersOpen()).toBeLessThanOrEqual(before);
   });
 
   test('by several clients at once', async () => {
@@ -144,7 +145,7 @@ test('on a full disk 507 is sent at once, also to a client that sends the whole 
   expect(await answerOn(patient)).toMatch(/^HTTP\/1\.1 507 /);
   expect(readFileSync(path, 'utf8')).toBe('old');
   expect(readdirSync(directory)).toEqual(['old']);
-  await expect.poll(() => transfersOpen()).toBe(before);
+  await expect.poll(() => transfersOpen()).toBeLessThanOrEqual(before);
 });
 
 test('an upload that stalls does not delay the stop of the daemon', async () => {

@@ -63,7 +63,7 @@ describe('while the file system is frozen', () => {
     const run = await transcribe(rpc.start({ process: { cmd: 'echo', args: ['hi'], cwd: path } }));
     expect([String(run.stdout), run.end?.exitCode]).toEqual(['hi\n', 0]);
     expect((await fetch(`${daemon.url}/metrics`)).status).toBe(200);
-    expect((await post(daemon, '/freeze?maxWaitMs=1000')).status).toBe(200);
+    expect((await post(daemon, '/freeze?maxWaitMs=10000')).status).toBe(200);
     expect((await post(daemon, '/unfreeze')).status).toBe(204);
 
     for (const target of [`${path}/new`, '/tmp/elsewhere']) {
@@ -113,14 +113,18 @@ describe('while the file system is frozen', () => {
     const uploads = Array.from({ length: 8 }, (_, i) => {
       const call = request(`${daemon.url}/files?path=${path}/new-${i}`, {
         method: 'POST',
-        headers: { 'content-type': 'application/octet-stream', 'content-length': 2 * piece.length },
+        headers: {
+          'content-type': 'application/octet-stream',
+          'content-length': 2 * piece.length,
+          expect: '100-continue',
+        },
       });
-      call.write(piece);
-      return { call, answered: once(call, 'response') };
+      call.flushHeaders();
+      return { call, begun: once(call, 'continue'), answered: once(call, 'response') };
     });
     const [abandoned, ...kept] = uploads;
-    // The first pieces have come when an answer to a later request has.
-    await fetch(`${daemon.url}/health`);
+    for (const { begun } of uploads) await begun;
+    for (const { call } of uploads) call.write(piece);
     expect((await post(daemon, '/fsfreeze')).status).toBe(204);
     abandoned?.answered.catch(() => {});
     abandoned?.call.destroy();
@@ -196,7 +200,8 @@ describe('the file system is thawed', () => {
 describe('concurrent pause operations', () => {
   test('are refused while another one of freeze, collapse, fsfreeze and fsthaw is in progress', async () => {
     const { daemon, path } = await setUp();
-    const calls = ['/collapse', '/fsfreeze', '/freeze', '/fsthaw'];
+    // Many, because those that come one after the other are not refused.
+    const calls = Array(5).fill(['/collapse', '/fsfreeze', '/freeze', '/fsthaw']).flat();
     const answers = await Promise.all(calls.map((operation) => post(daemon, operation)));
     const refused = answers.filter(({ status }) => status === 503);
     expect(refused.length).toBeGreaterThan(0);

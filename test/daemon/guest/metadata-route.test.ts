@@ -10,7 +10,7 @@ const GUEST = fileURLToPath(new URL('../../support/in-guest/route-guest.ts', imp
 const SERVICE = fileURLToPath(new URL('../../support/guest/metadata-service.mjs', import.meta.url));
 /** The service is behind the default route, in a network namespace of its own. */
 const SCRIPT = `ip link set lo up && mount -t tmpfs tmpfs /run && echo '{}' >"$SERVICE"
-unshare --net sleep 100 & other=$!
+unshare --net sleep 1000 & other=$!
 while [ "$(readlink /proc/$other/ns/net)" = "$(readlink /proc/self/ns/net)" ]; do sleep 0.01; done
 ip link add guest0 type veth peer name host0 && ip link set host0 netns $other && ip link add vpn0 type veth peer name vpn1 &&
 ip address add 10.77.0.2/24 dev guest0 && ip link set guest0 up && ip link set vpn0 up && ip route add default via 10.77.0.1 &&

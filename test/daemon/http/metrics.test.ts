@@ -24,7 +24,9 @@ test('the metrics count what clients have done', async () => {
 
   await transcribe(rpc.start({ process: { cmd: 'sh', args: ['-c', 'printf 12345; printf 123 >&2'] } }));
   await transcribe(rpc.start({ process: { cmd: 'sh', args: ['-c', 'kill -KILL $$'] } }));
-  const late = transcribe(rpc.start({ process: { cmd: 'sleep', args: ['100'] } }, { timeoutMs: 100 }));
+  // Only the daemon's own deadline passes, after the start.
+  const options = { headers: { 'connect-timeout-ms': '2000' } };
+  const late = transcribe(rpc.start({ process: { cmd: 'sleep', args: ['100'] } }, options));
   expect(ConnectError.from(await late.catch((error: unknown) => error)).code).toBe(Code.DeadlineExceeded);
   const { watcherId } = await filesystem.createWatcher({ path: `${daemon.scratch}/watched` });
   await expect.poll(async () => (await rpc.list({})).processes.length).toBe(0);

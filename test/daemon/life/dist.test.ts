@@ -298,7 +298,7 @@ test('collapse succeeds', async () => {
 
 test('freeze and unfreeze succeed', async () => {
   needs('cgroup v2');
-  const frozen = await post('/freeze?maxWaitMs=1000');
+  const frozen = await post('/freeze?maxWaitMs=10000');
   expect(await frozen.json()).toMatchObject({ requested: 2, frozen: 2 });
   expect((await post('/unfreeze')).status).toBe(204);
 });

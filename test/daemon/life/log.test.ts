@@ -6,12 +6,18 @@ import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
 import type { LogLine } from '../../support/programs/log-lines.ts';
 import { DAEMON_PROGRAM, daemonCommand } from '../../support/programs/programs.ts';
 
-/** Injects faults into functions that List by tag and the metrics use. */
+/** Injects faults into functions that List by tag and the metrics use, and holds up a collapse until SIGWINCH. */
 const FAULTS = `
 import fs from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';
 Array.prototype.findLast = () => { throw new Error('a fault in findLast'); };
 fs.statfs = async () => { throw new Error('a fault in statfs'); };
+const { readFile } = fs;
+const goOn = new Promise((resolve) => process.once('SIGWINCH', resolve));
+fs.readFile = async (path, ...others) => {
+  if (String(path).includes('transparent_hugepage')) await goOn;
+  return readFile(path, ...others);
+};
 syncBuiltinESMExports();
 `;
 
@@ -153,7 +159,10 @@ describe('the log has the reason of a failure', () => {
   test('as a warning when the daemon is busy', async () => {
     const before = daemon.log.length;
     const collapse = () => fetch(`${daemon.url}/collapse`, { method: 'POST' });
-    const answers = await Promise.all([collapse(), collapse()]);
+    const calls = [collapse(), collapse()];
+    await Promise.race(calls);
+    process.kill(daemon.pid, 'SIGWINCH');
+    const answers = await Promise.all(calls);
     expect(answers.map(({ status }) => status).sort()).toEqual([200, 503]);
     const told = () => daemon.log.slice(before).filter(({ status }) => status === 503);
     await expect.poll(told).toHaveLength(1);

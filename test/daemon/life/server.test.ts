@@ -250,7 +250,7 @@ describe('freeze and collapse', () => {
     const counting = await stream('/process.Process/Start', body, token);
     const count = () => readFileSync(file, { flag: 'a+' }).length;
     await expect.poll(count).toBeGreaterThan(0);
-    const frozen = await fetch(`${daemon.url}/freeze?maxWaitMs=1000`, { method: 'POST', headers: token });
+    const frozen = await fetch(`${daemon.url}/freeze?maxWaitMs=10000`, { method: 'POST', headers: token });
     expect(frozen.status).toBe(200);
     expect(await frozen.json()).toMatchObject({
       mode: 'legacy',

@@ -175,8 +175,13 @@ test('SIGUSR2 upgrades, too; settings, watchers and their events go over', async
   mkdirSync(gone);
   const { watcherId: ended } = await filesystem.createWatcher({ path: gone }, options);
   rmdirSync(gone);
+  const { watcherId: witness } = await filesystem.createWatcher({ path: other.scratch }, options);
   writeFileSync(join(other.scratch, 'before'), '');
-  await until('the event is queued', () => other.log.length > 0);
+  await until('the event is queued', async () => {
+    const { events } = await filesystem.getWatcherEvents({ watcherId: witness }, options);
+    return events.some(({ name }) => name === 'before');
+  });
+  await filesystem.removeWatcher({ watcherId: witness }, options);
   const before = readies(other);
   process.kill(other.pid, 'SIGUSR2');
   await until('the new program listens', () => readies(other) > before);
@@ -232,11 +237,12 @@ test.each([
     '#!/bin/sh\n[ "$1" ] || exit 0; echo "unknown option"; exit 2\n',
     /unknown option/,
   ],
-])('a program that %s leaves the old one serving', async (_what, script, reason) => {
+])('a program that %s leaves the old one serving', async (what, script, reason) => {
   needs('root');
   const directory = mkdtempSync(join(tmpdir(), 'envd-program-'));
   const program = join(directory, 'envd');
-  await using other = await startDaemon({ args: [`--program=${program}`, '--upgrade-timeout=2'] });
+  const limit = `--upgrade-timeout=${what === 'hangs' ? 2 : 60}`;
+  await using other = await startDaemon({ args: [`--program=${program}`, limit] });
   const theirs = connectTo(other.url);
   const stream = theirs.process.start({ process: { cmd: 'cat' } })[Symbol.asyncIterator]();
   await stream.next();

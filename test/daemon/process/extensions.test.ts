@@ -247,8 +247,10 @@ describe('signals to a tree of processes', () => {
 
   test('the deadline ends the whole tree', async () => {
     const tag = 'tree-deadline';
+    // The daemon's alone, after the output.
+    const deadline = { headers: { 'connect-timeout-ms': '4000' } };
     let seen = '';
-    await transcribe(clients.process.start({ process: sh(script), tag }, { timeoutMs: 2000 }), (event) => {
+    await transcribe(clients.process.start({ process: sh(script), tag }, deadline), (event) => {
       if (event.case === 'data') seen += Buffer.from(event.value.output.value ?? []);
     }).catch(() => {});
     await transcribe(clients.process.connect({ process: byTag(tag) }));
@@ -292,7 +294,7 @@ describe('the end event', () => {
     const abort = new AbortController();
     const started = clients.process.start(
       { process: sh('sleep 300'), tag: 'expired' },
-      { timeoutMs: 1500, signal: abort.signal },
+      { headers: { 'connect-timeout-ms': '3000' }, signal: abort.signal },
     );
     await started[Symbol.asyncIterator]().next();
     abort.abort();

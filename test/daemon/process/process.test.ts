@@ -237,7 +237,7 @@ describe('the end event', () => {
     envelope.writeUInt32BE(body.length, 1);
     const response = await fetch(`${daemon.url}/process.Process/Start`, {
       method: 'POST',
-      headers: { 'content-type': 'application/connect+json', 'connect-timeout-ms': '300' },
+      headers: { 'content-type': 'application/connect+json', 'connect-timeout-ms': '2000' },
       body: Buffer.concat([envelope, body]),
     });
     const text = await response.text();

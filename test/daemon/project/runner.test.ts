@@ -20,7 +20,7 @@ if (process.env.ENVD_TEST_HANGS) {
       import.meta.filename,
     ];
     const env = { ...process.env, ENVD_TEST_HANGS: '1' };
-    const { status, error } = spawnSync(process.execPath, args, { cwd: ROOT, env, timeout: 50_000 });
+    const { status, error } = spawnSync(process.execPath, args, { cwd: ROOT, env, timeout: 240_000 });
     // After the time limit the runner would end by SIGTERM, with the same status.
     expect([status, error]).toEqual([1, undefined]);
   });

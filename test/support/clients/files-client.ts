@@ -99,8 +99,9 @@ export function droppedArchives({ log }: TestDaemon): number {
   return log.filter(({ err }) => JSON.stringify(err)?.includes('archive was dropped')).length;
 }
 
-/** Waits until the daemon has logged `count` operations on /files beyond those before. */
-export async function operationsLogged(daemon: TestDaemon, count: number): Promise<void> {
-  const seen = () => daemon.log.filter((line) => String(line.operation).endsWith(' /files')).length;
+/** Waits until the daemon has logged `count` operations on /files, from this line of its log on. */
+export async function operationsLogged(daemon: TestDaemon, count: number, from: number): Promise<void> {
+  const isOne = ({ operation }: Record<string, unknown>) => String(operation).endsWith(' /files');
+  const seen = () => daemon.log.slice(from).filter(isOne).length;
   await until(`${count} operations on /files are logged`, seen, (logged) => logged >= count);
 }

@@ -41,8 +41,12 @@ const STARTER = 'envd-start';
 
 function allChildrenOf(pid: number): number[] {
   return readdirSync(`/proc/${pid}/task`).flatMap((thread) => {
-    const pids = readFileSync(`/proc/${pid}/task/${thread}/children`, 'utf8');
-    return pids.split(/\s+/).filter(Boolean).map(Number);
+    try {
+      const pids = readFileSync(`/proc/${pid}/task/${thread}/children`, 'utf8');
+      return pids.split(/\s+/).filter(Boolean).map(Number);
+    } catch {
+      return []; // The thread has ended.
+    }
   });
 }
 

@@ -34,7 +34,7 @@ export async function startConsole(
   const running = startEnvctl(url, ['console', ...args], options);
   await until(
     'the console has printed its address',
-    () => running.stdout().includes('\n') || running.child.exitCode !== null,
+    () => running.stdout().includes('\n') || running.hasEnded(),
   );
   const [link = ''] = running.stdout().split('\n');
   if (link === '') throw new Error(`envctl console: ${running.stderr()}`);

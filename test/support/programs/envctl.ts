@@ -30,6 +30,8 @@ export interface RunningEnvctl {
   /** What it has written to standard output so far. */
   readonly stdout: () => string;
   readonly stderr: () => string;
+  /** Whether it has ended and all that it has written has been read. */
+  readonly hasEnded: () => boolean;
   readonly result: Promise<EnvctlResult>;
 }
 
@@ -59,12 +61,15 @@ export function startEnvctl(
   child.stdin?.on('error', () => {});
   if (options.input !== undefined) child.stdin?.end(options.input);
   const text = (name: 'stdout' | 'stderr') => Buffer.concat(written[name]).toString();
+  let hasEnded = false;
   const result = new Promise<EnvctlResult>((resolve) =>
-    child.once('close', (code) =>
-      resolve({ code, stdout: text('stdout'), stderr: text('stderr'), bytes: Buffer.concat(written.stdout) }),
-    ),
+    child.once('close', (code) => {
+      hasEnded = true;
+      resolve({ code, stdout: text('stdout'), stderr: text('stderr'), bytes: Buffer.concat(written.stdout) });
+    }),
   );
-  return { child, stdout: () => text('stdout'), stderr: () => text('stderr'), result };
+  const seen = { stdout: () => text('stdout'), stderr: () => text('stderr'), hasEnded: () => hasEnded };
+  return { child, ...seen, result };
 }
 
 /** Runs envctl to its end. */
@@ -87,10 +92,7 @@ export async function envctlUntil(
   onTestFinished(() => {
     running.child.kill('SIGKILL');
   });
-  await until(
-    `envctl has written ${seen}`,
-    () => seen.test(running.stdout()) || running.child.exitCode !== null,
-  );
+  await until(`envctl has written ${seen}`, () => seen.test(running.stdout()) || running.hasEnded());
   return running;
 }
 

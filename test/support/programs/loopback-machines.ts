@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process';
-import { closeSync, openSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { closeSync, openSync, readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { until } from '../until.ts';
@@ -51,9 +51,8 @@ async function create(directory: string, id: string): Promise<void> {
 }
 
 function portIn(log: string): number | null {
-  const lines = readFileSync(log, 'utf8')
-    .split('\n')
-    .filter((line) => line.startsWith('{') && line.endsWith('}'));
+  const whole = readFileSync(log, 'utf8').split('\n').slice(0, -1);
+  const lines = whole.filter((line) => line.startsWith('{'));
   const ready = lines.map((line) => JSON.parse(line)).find(({ msg }) => msg === 'ready');
   return ready ? Number(ready.port) : null;
 }
@@ -61,7 +60,10 @@ function portIn(log: string): number | null {
 async function main(directory: string): Promise<void> {
   const { EVENT: event = '', SANDBOX_ID: id = '', TEMPLATE_ID: template } = process.env;
   const told = readFileSync(0, 'utf8');
-  writeFileSync(join(directory, `${id}-${event}.json`), told);
+  const call = join(directory, `${id}-${event}`);
+  // Others read it at any time, and must not see a part of it.
+  writeFileSync(`${call}.part`, told);
+  renameSync(`${call}.part`, `${call}.json`);
   if (template === 'missing')
     process.stdout.write('{"error":"template \'missing\' is not known","code":404}\n');
   else if (template === 'broken') process.exitCode = 7;

@@ -68,7 +68,10 @@ stopping = False
 def stop(*_):
     global stopping
     stopping = True
-    os.kill(main, signal.SIGTERM)
+    try:
+        os.kill(main, signal.SIGTERM)
+    except ProcessLookupError:
+        pass  # It has just ended.
 
 
 signal.signal(signal.SIGTERM, stop)
@@ -93,3 +96,5 @@ while True:
             if stopping:
                 sys.exit(os.waitstatus_to_exitcode(status))
             main = start()
+            if stopping:
+                os.kill(main, signal.SIGTERM)

@@ -18,13 +18,12 @@ export interface HookCall {
 /** A hook command that appends its request to a file. */
 export const record = (file: string) => `read -r line; printf '%s\\n' "$line" >>'${file}'`;
 
-/** The requests in the file of `record()`. */
+/** The requests in the file of `record()`; a line that is still being written is none yet. */
 export function hookCalls(file: string): readonly HookCall[] {
   if (!existsSync(file)) return [];
   return readFileSync(file, 'utf8')
-    .trim()
     .split('\n')
-    .filter(Boolean)
+    .slice(0, -1)
     .map((line) => JSON.parse(line) as HookCall);
 }
 
