@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process';
-import { closeSync, openSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { closeSync, openSync, readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { until } from '../until.ts';
@@ -61,7 +61,10 @@ function portIn(log: string): number | null {
 async function main(directory: string): Promise<void> {
   const { EVENT: event = '', SANDBOX_ID: id = '', TEMPLATE_ID: template } = process.env;
   const told = readFileSync(0, 'utf8');
-  writeFileSync(join(directory, `${id}-${event}.json`), told);
+  // Whoever looks at the calls finds all of one or nothing.
+  const file = join(directory, `${id}-${event}`);
+  writeFileSync(file, told);
+  renameSync(file, `${file}.json`);
   if (template === 'missing')
     process.stdout.write('{"error":"template \'missing\' is not known","code":404}\n');
   else if (template === 'broken') process.exitCode = 7;
