@@ -1,17 +1,34 @@
 import { once } from 'node:events';
 import { existsSync, readdirSync } from 'node:fs';
-import { createServer, type IncomingHttpHeaders, request } from 'node:http';
+import {
+  createServer,
+  type IncomingHttpHeaders,
+  type IncomingMessage,
+  request,
+  type ServerResponse,
+} from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { text } from 'node:stream/consumers';
+import { Readable } from 'node:stream';
+import { buffer, text } from 'node:stream/consumers';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { needs } from './support/machine/needs.ts';
 import { conformance, reported, startConformance } from './support/programs/conformance.ts';
-import { startDaemon } from './support/programs/daemon.ts';
+import { startDaemon, type TestDaemon } from './support/programs/daemon.ts';
+import { startFront } from './support/servers/front.ts';
 import { until } from './support/until.ts';
 
 const TOKEN = 'token-of-the-conformance-test';
 /** Most of it is waiting; the limit is for what hangs. */
 const LIMIT_MS = 300_000;
+
+/** This case starts a process that goes on until it is ended. */
+const LASTING_CASE = 'List tells pid, tag and command';
+
+async function processesOf(daemon: TestDaemon): Promise<unknown> {
+  const headers = { 'content-type': 'application/json' };
+  return (await fetch(`${daemon.url}/process.Process/List`, { method: 'POST', headers, body: '{}' })).json();
+}
 
 describe('our daemon passes whole', () => {
   test.concurrent('without a token, with all that it can do', { timeout: LIMIT_MS }, async () => {
@@ -67,9 +84,42 @@ describe('our daemon passes whole', () => {
     expect(await output).toMatch(
       /\n9 Afterwards\npassed .* nothing is left behind\n\n\d+ passed, 0 failed, /,
     );
-    const headers = { 'content-type': 'application/json' };
-    const list = await fetch(`${daemon.url}/process.Process/List`, { method: 'POST', headers, body: '{}' });
-    expect(await list.json()).toEqual({});
+    expect(await processesOf(daemon)).toEqual({});
+  });
+
+  test.concurrent('an interrupted run ends what it was starting', { timeout: LIMIT_MS }, async () => {
+    await using daemon = await startDaemon();
+    const hasCome = Promise.withResolvers<void>();
+    const passLate = async (incoming: IncomingMessage, response: ServerResponse) => {
+      const [body, type = ''] = [await buffer(incoming), incoming.headers['content-type']];
+      if (body.includes('-listed')) {
+        hasCome.resolve();
+        // Longer than a run needs that does not wait for the answer.
+        await sleep(2000);
+      }
+      const sent = { method: 'POST', headers: { 'content-type': type }, body };
+      const answer = await fetch(`${daemon.url}${incoming.url}`, sent);
+      response.writeHead(answer.status, Object.fromEntries(answer.headers));
+      if (answer.body)
+        Readable.fromWeb(answer.body)
+          .on('error', () => {})
+          .pipe(response);
+    };
+    await using front = await startFront(daemon.url, {
+      answers(incoming, response) {
+        const isStart = incoming.url === '/process.Process/Start';
+        if (isStart) void passLate(incoming, response);
+        return isStart;
+      },
+    });
+    const child = startConformance('--url', front.url, '--dir', daemon.scratch, '--only', LASTING_CASE);
+    const output = text(child.stdout);
+    await Promise.race([hasCome.promise, once(child, 'exit')]);
+    child.kill('SIGINT');
+    expect(await once(child, 'exit')).toEqual([130, null]);
+    expect(await output).toContain('nothing is left behind\n');
+    await sleep(2000);
+    expect(await processesOf(daemon)).toEqual({});
   });
 });
 
@@ -176,12 +226,15 @@ describe('a daemon that does something else', () => {
 
   test('fails by the names of the cases, and no other', { timeout: LIMIT_MS }, async () => {
     const others = ['a unary call in JSON', "the end of 'exit 0'", 'an empty file'];
-    const only = [...Object.keys(MISTAKES), ...others].flatMap((name) => ['--only', name]);
-    const args = ['--url', url, '--token', TOKEN, '--limit', '5', ...only];
-    const { code, failed } = await reported(...args);
-    expect(code).toBe(1);
-    expect(failed.map(({ name }) => name).sort()).toEqual(Object.keys(MISTAKES).sort());
-    expect(failed.map(({ reason }) => reason)).toContain('it has not ended within 5 s');
+    const [wrong, silent] = [Object.keys(MISTAKES), 'GET /metrics: the figures of the guest'];
+    const run = (names: readonly string[], ...limit: readonly string[]) =>
+      reported('--url', url, '--token', TOKEN, ...limit, ...names.flatMap((name) => ['--only', name]));
+    // The limit is for the only case that does not end by itself.
+    const ended = await run([...wrong.filter((name) => name !== silent), ...others]);
+    const left = await run([silent], '--limit', '5');
+    expect([ended.code, left.code]).toEqual([1, 1]);
+    expect([...ended.failed, ...left.failed].map(({ name }) => name).sort()).toEqual(wrong.sort());
+    expect(left.failed.map(({ reason }) => reason)).toEqual(['it has not ended within 5 s']);
   });
 
   test('a wrong token fails at the first case, and none is run on', { timeout: LIMIT_MS }, async () => {

@@ -7,6 +7,7 @@ import { scratch } from '../support/machine/scratch.ts';
 import { startDaemon, type TestDaemon } from '../support/programs/daemon.ts';
 import { EnvctlTerminal, envctl, envctlUntil } from '../support/programs/envctl.ts';
 import { envctlCommand } from '../support/programs/programs.ts';
+import { until } from '../support/until.ts';
 
 let daemon: TestDaemon;
 beforeAll(async () => {
@@ -91,13 +92,14 @@ test('cp - and <(…) copy what comes by a pipe', async () => {
 test('logs --tail shows the last lines, and goes on with -f', async () => {
   const line = 'seq 100; read x; echo last; printf end';
   await run('run', '-d', '-i', '--tag', 'counting', 'sh', '-c', line);
-  expect((await run('logs', '--tail', '2', 'counting')).stdout).toBe('99\n100\n');
+  const last = async () => (await run('logs', '--tail', '2', 'counting')).stdout;
+  await until('it has counted', last, (lines) => lines === '99\n100\n');
   expect((await run('logs', '-n', '0', 'counting')).stdout).toBe('');
   const following = await envctlUntil(daemon.url, ['logs', '-f', '--tail', '1', 'counting'], /\n/);
   expect(following.stdout()).toBe('100\n');
   await envctl(daemon.url, ['attach', '--new', 'counting'], { input: 'x\n' });
   expect(await following.result).toMatchObject({ code: 0, stdout: '100\nlast\nend' });
-  expect((await run('logs', '--tail', '2', 'counting')).stdout).toBe('last\nend');
+  expect(await last()).toBe('last\nend');
 });
 
 test('a line of shell in one word is told how to run', async () => {

@@ -1,5 +1,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { startMcp } from '../support/clients/mcp-client.ts';
 import { scratch } from '../support/machine/scratch.ts';
@@ -64,13 +66,16 @@ test('a client that is gone without a word leaves nothing behind', async () => {
   send({ id: 1, method: 'initialize', params });
   send({ method: 'notifications/initialized' });
   // The answer comes when nobody reads any more.
-  send({ id: 2, method: 'tools/call', params: { name: 'run_command', arguments: { command: 'echo hi' } } });
+  const left = join(scratch(), 'left');
+  const command = `until [ -e '${left}' ]; do sleep 0.05; done; echo hi`;
+  send({ id: 2, method: 'tools/call', params: { name: 'run_command', arguments: { command } } });
   await until('it runs', async () => {
     const { body } = await gateway.call('GET /sandboxes?state=running');
     return (body as unknown as readonly { phase?: string }[]).some(({ phase }) => phase !== 'creating');
   });
   child.stdout?.destroy();
   const ended = once(child, 'exit');
+  writeFileSync(left, '');
   await until('it has been removed', async () => (await sandboxes()).length === 0);
   expect((await ended)[0]).toBe(0);
 });

@@ -57,14 +57,15 @@ describe('a command whose sandbox is paused does not wake it', () => {
 
   test('wait', async () => {
     await envctl('', ['run', '-d', '-i', '--tag', 'end', 'sh', '-c', 'read x; exit 5'], { env: env() });
-    const running = await envctlUntil('', ['wait', 'end', '--json'], /^/, { env: env() });
-    const isConnected = async () => {
+    const streams = async () => {
       const metrics = await fetch(`${daemon.url}/metrics`, {
         headers: { accept: 'text/plain; version=0.0.4' },
       });
-      return (await metrics.text()).includes('\nenvd_streams 1\n');
+      return /^envd_streams (\d+)$/m.exec(await metrics.text())?.[1];
     };
-    await until('it is connected', isConnected);
+    await until('those of before are gone', async () => (await streams()) === '0');
+    const running = await envctlUntil('', ['wait', 'end', '--json'], /^/, { env: env() });
+    await until('it is connected', async () => (await streams()) === '1');
     await change('pause');
     await until('it says so', () => running.stderr().includes('is paused; waiting'));
     expect(await state()).toBe('paused');

@@ -1,9 +1,12 @@
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
+import { writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { connectTo, transcribe } from '../support/clients/clients.ts';
+import { scratch } from '../support/machine/scratch.ts';
 import { startDaemon, type TestDaemon } from '../support/programs/daemon.ts';
 import { envctl, envctlUntil, startEnvctl } from '../support/programs/envctl.ts';
 import { API_KEY, startGateway } from '../support/programs/gateway.ts';
@@ -200,7 +203,7 @@ describe('run', () => {
       cwd: null,
     });
     expect((await run('ps')).stdout).toMatch(new RegExp(`^ *${pid} .* job 1  sh -c 'echo first;`, 'm'));
-    expect(await run('logs', 'job 1')).toMatchObject({ code: 0, stdout: 'first\n' });
+    await expect.poll(() => run('logs', 'job 1')).toMatchObject({ code: 0, stdout: 'first\n' });
     const waiting = startEnvctl(daemon.url, ['wait', String(pid), '--json']);
     const attached = await envctl(daemon.url, ['attach', 'job 1'], { input: 'this\n' });
     expect(attached).toMatchObject({ code: 5, stdout: 'first\ngot this\n' });
@@ -212,9 +215,12 @@ describe('run', () => {
     const pid = Number(stdout);
     const child = await until('the child is there', async () => {
       const { processes: all } = JSON.parse((await run('ps', '-au', '--json')).stdout);
-      return all.find((one: { parent: number; cmd: string }) => one.parent === pid && one.cmd === 'sleep');
+      // One that waits for a processor does not sleep yet.
+      const isIt = (one: { parent: number; cmd: string; state: string }) =>
+        one.parent === pid && one.cmd === 'sleep' && one.state === 'S';
+      return all.find(isIt);
     });
-    expect(child).toMatchObject({ state: 'S', tasks: 1, cpuSeconds: expect.any(Number) });
+    expect(child).toMatchObject({ tasks: 1, cpuSeconds: expect.any(Number) });
     const lines = (await run('ps', '--all')).stdout.split('\n');
     const columnOf = (of: number, command: string) => {
       const line = lines.find((text) => text.trim().startsWith(`${of} `)) ?? '';
@@ -224,9 +230,9 @@ describe('run', () => {
     const [one] = JSON.parse((await run('ps', '--usage', '--json')).stdout).processes;
     expect(one).toMatchObject({ pid, tag: 'tree', cpuSeconds: expect.any(Number) });
     expect(one).not.toHaveProperty('user');
-    expect((await run('ps', '-u')).stdout).toMatch(
-      /^ *PID +AGE +STATE +CPU +MEMORY +TASKS {2}TAG +COMMAND\n *\d+ +\d+s +sleeping +0:00 /,
-    );
+    await expect
+      .poll(async () => (await run('ps', '-u')).stdout)
+      .toMatch(/^ *PID +AGE +STATE +CPU +MEMORY +TASKS {2}TAG +COMMAND\n *\d+ +\d+[sm] +sleeping +0:00 /);
     await run('kill', 'tree');
   });
 
@@ -245,19 +251,23 @@ describe('run', () => {
 describe('a lost connection', () => {
   test('run goes on where the output broke off', async () => {
     const relay = await owned(startRelay(daemon.port));
-    const script = 'for i in $(seq 1 60); do echo line $i; sleep 0.05; done; exit 4';
+    // It does not end before the connection has broken off for the second time.
+    const last = join(scratch(), 'last');
+    const script = `for i in $(seq 1 60); do echo line $i; [ $i = 40 ] && until [ -e '${last}' ]; do sleep 0.05; done; sleep 0.01; done; exit 4`;
     const running = await envctlUntil(
       `http://127.0.0.1:${relay.port}`,
       ['run', 'bash', '-c', script],
       /line 10\n/,
     );
+    const returns = () => running.stderr().match(/connected again, nothing was lost/g)?.length ?? 0;
     relay.reset();
-    await until('more came', () => running.stdout().includes('line 30'));
+    await until('more came', () => returns() === 1 && running.stdout().includes('line 30'));
     relay.reset();
-    const { code, stdout, stderr } = await running.result;
+    await until('it is connected again', () => returns() === 2);
+    writeFileSync(last, '');
+    const { code, stdout } = await running.result;
     expect(stdout).toBe(Array.from({ length: 60 }, (_, index) => `line ${index + 1}\n`).join(''));
-    expect(code).toBe(4);
-    expect(stderr.match(/connected again, nothing was lost/g)).toHaveLength(2);
+    expect([code, returns()]).toEqual([4, 2]);
   });
 
   test('--keep: logs and wait know a process that the daemon has long forgotten', async () => {
@@ -301,8 +311,11 @@ describe('a lost connection', () => {
     const small = await owned(startDaemon({ args: ['--history-bytes=4096'] }));
     const script = 'head -c 100000 /dev/zero; echo; read -r _';
     await envctl(small.url, ['run', '-di', '--tag', 'big', 'sh', '-c', script]);
-    const { stderr, bytes } = await envctl(small.url, ['logs', 'big']);
-    expect(stderr).toMatch(/\[\d+ bytes of output are not kept any more\]/);
+    const { bytes } = await until(
+      'it has written more than is kept',
+      () => envctl(small.url, ['logs', 'big']),
+      ({ stderr }) => /\[\d+ bytes of output are not kept any more\]/.test(stderr),
+    );
     expect(bytes.length).toBeLessThan(100_000);
     await envctl(small.url, ['kill', 'big']);
   });

@@ -44,7 +44,8 @@ test('a shell has the size of the terminal, follows its changes, and passes its 
   terminal.type('stty size; echo "term=$TERM"\r');
   await terminal.shows(/30 100\r\n/);
   await terminal.shows(/term=xterm-256color/);
-  terminal.type('while stty size; do sleep 0.1; done\r');
+  // A shell of its own, which ^C reaches also between two commands.
+  terminal.type(`sh -c 'while stty size; do sleep 0.1; done'\r`);
   const from = terminal.screen.length;
   terminal.resize(77, 22);
   await terminal.shows(/22 77\r\n/, from);
@@ -56,7 +57,8 @@ test('a shell has the size of the terminal, follows its changes, and passes its 
 
 test('^C and ^Z go to the shell, not to envctl', async () => {
   const terminal = await openShell();
-  terminal.type('echo begins; sleep 100\r');
+  // The job writes this itself: before it is in the foreground, the shell would get the signal.
+  terminal.type(`sh -c 'echo begins; exec sleep 100'\r`);
   await terminal.shows(/[\r\n]begins\r\n/);
   terminal.type('\x03');
   await terminal.shows(/\^C[\s\S]*[#$>] ?$/);
@@ -179,8 +181,8 @@ test('vim works: what it writes is in the file', async () => {
   );
 });
 
-/** What a program such as vim makes of a terminal, and never takes back. */
-const TAKEN = "printf '\\033[?1049;25l\\033[?1049h\\033[?1002;1006h\\033=\\033[>1u\\033[7mtaken'";
+/** What a program such as vim makes of a terminal, and never takes back. The echo of the line is not what it writes. */
+const TAKEN = "printf '\\033[?1049;25l\\033[?1049h\\033[?1002;1006h\\033=\\033[>1u\\033[7mtak''en'";
 const UNDONE = ['\x1b[?1049l', '\x1b[?25h', '\x1b[?1002l', '\x1b[?1006l', '\x1b>', '\x1b[<9u', '\x1b[m'];
 
 test.each<[string, (terminal: EnvctlTerminal) => void, number]>([

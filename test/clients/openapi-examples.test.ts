@@ -49,7 +49,7 @@ describe('the example of', () => {
   beforeEach(async () => {
     needs('mounts', 'ip', 'curl', 'cgroup v2');
     outcomes ??= await runAll();
-  }, 180_000);
+  });
 
   async function runAll(): Promise<Outcome[]> {
     const block = (language: string, code: string) => ({

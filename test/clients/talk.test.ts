@@ -19,7 +19,7 @@ describe.each(RUN_IN_ORDER.map((documents) => ({ documents })))('$documents', ({
   beforeEach(async () => {
     needs('mounts', 'ip', 'curl', 'openssl', 'python3', 'cgroup v2');
     outcomes ??= await runBlocks(blocks);
-  }, 180_000);
+  });
 
   test.each(blocks.map(({ file, heading, line }, index) => [file, heading, line, index] as const))(
     '%s, %s: the block at line %i prints what is below it',

@@ -47,6 +47,8 @@ export class TestedDaemon implements AsyncDisposable {
   readonly filesystem: Client<typeof Filesystem>;
   readonly #guest: GuestFacts | null;
   readonly #running: Running[] = [];
+  /** Those that nobody has answered yet. */
+  readonly #starting = new Set<Promise<Running>>();
   readonly #ends: (() => Promise<unknown>)[] = [];
 
   constructor(run: Run, guest: GuestFacts | null, name: string) {
@@ -161,7 +163,9 @@ export class TestedDaemon implements AsyncDisposable {
   async start(request: StartInit, options: CallOptions = {}, codec: MessageCodec = 'JSON'): Promise<Running> {
     const tag = request.tag ?? this.run.tag;
     const stream = this.clients(codec).process.start({ ...request, tag }, options);
-    const running = await Running.of(stream);
+    const starting = Running.of(stream);
+    this.#starting.add(starting);
+    const running = await starting.finally(() => this.#starting.delete(starting));
     this.#running.push(running);
     return running;
   }
@@ -176,10 +180,13 @@ export class TestedDaemon implements AsyncDisposable {
 
   /** A case that was left goes on by itself, but makes no calls from now on. */
   async [Symbol.asyncDispose](): Promise<void> {
+    const starting = [...this.#starting];
     const kill = (running: Running) =>
       this.process.sendSignal({ process: byPid(running.pid), signal: Signal.SIGKILL }).catch(() => {});
     await Promise.all(this.#running.filter(({ hasEnded }) => !hasEnded).map(kill));
     for (const end of this.#ends.reverse()) await end().catch(() => {});
+    // A case may be left in the middle of a start.
+    await Promise.allSettled(starting.map(async (start) => kill(await start)));
     this.connections[Symbol.dispose]();
   }
 }

@@ -1,9 +1,16 @@
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
-import { expect, onTestFinished, test } from 'vitest';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import { startMcp } from '../../support/clients/mcp-client.ts';
 import { envctl } from '../../support/programs/envctl.ts';
+import { owned } from '../../support/programs/owned.ts';
+import { startFront } from '../../support/servers/front.ts';
+import { startStubDaemon } from '../../support/servers/stub-daemon.ts';
 
-/* Servers whose answers are no answers. */
+/* Servers whose answers are no answers, or cost much. */
+
+/** With these, pieces of a byte that are kept one by one do not fit into the memory of a program, but their bytes do. */
+const LITTLE_MEMORY = { NODE_OPTIONS: '--max-old-space-size=64' };
 
 async function serverThat(answer: (socket: Socket) => void): Promise<string> {
   const sockets = new Set<Socket>();
@@ -44,7 +51,7 @@ test.each([
     const send = () => (left-- > 0 ? socket.write(CHUNKS, send) : socket.end('0\r\n\r\n'));
     send();
   });
-  const { code, stderr } = await envctl(url, args, { env: { NODE_OPTIONS: '--max-old-space-size=64' } });
+  const { code, stderr } = await envctl(url, args, { env: LITTLE_MEMORY });
   expect([code, stderr]).toEqual([failure, expect.stringMatching(/^envctl: /)]);
 });
 
@@ -78,4 +85,50 @@ test('an answer of millions of empty messages, each of which takes a hundred tim
     env: { NODE_OPTIONS: '--max-old-space-size=256' },
   });
   expect([code, stderr]).toEqual([125, expect.stringContaining('more than 4000000 messages in it')]);
+});
+
+describe('a file in chunks of a byte takes little more memory than its bytes', () => {
+  const WORDS = 80_000;
+  const TULIPS = 'tulip\n'.repeat(WORDS);
+
+  /** A daemon whose file `/poem` is of roses, and what was uploaded to it. */
+  async function gardener() {
+    const ROSES = Buffer.from(
+      [...'rose\n']
+        .map((each) => `1\r\n${each}\r\n`)
+        .join('')
+        .repeat(WORDS / 40),
+    );
+    const stub = await owned(startStubDaemon());
+    const front = await owned(
+      startFront(stub.url, {
+        answers({ method, url = '' }, response) {
+          if (method !== 'GET' || new URL(url, 'http://front').searchParams.get('path') !== '/poem')
+            return false;
+          response.writeHead(200).flushHeaders();
+          let left = 40;
+          // The chunks are of this test, and not of the server.
+          const send = () => (left-- > 0 ? response.socket?.write(ROSES, send) : response.end());
+          send();
+          return true;
+        },
+      }),
+    );
+    return { url: front.url, uploads: stub.uploads };
+  }
+
+  test('in envctl edit', async () => {
+    const { url, uploads } = await gardener();
+    const env = { ...LITTLE_MEMORY, EDITOR: 'sed -i s/rose/tulip/' };
+    expect(await envctl(url, ['edit', '/poem'], { env })).toMatchObject({ code: 0, stderr: 'written\n' });
+    expect(String(uploads.get('/poem')) === TULIPS).toBe(true);
+  });
+
+  test('in the tool of envctl mcp', async () => {
+    const { url, uploads } = await gardener();
+    const mcp = await startMcp(url, [], LITTLE_MEMORY);
+    const edit = { path: '/poem', old_text: 'rose', new_text: 'tulip', expected_count: WORDS };
+    expect((await mcp.call('edit_file', edit)).words).toBe(`${WORDS} places in the file changed.`);
+    expect(String(uploads.get('/poem')) === TULIPS).toBe(true);
+  });
 });

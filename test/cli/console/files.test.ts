@@ -198,7 +198,7 @@ test('the editor has numbers of lines, Tab indents, Ctrl+F searches, and Ctrl+S 
   await page.press('Edit', '.viewer');
   await page.until('it has the text', `${EDITED}.includes('echo roses')`);
   const numbers = `[...document.querySelectorAll('.cm-lineNumbers .cm-gutterElement')].map(({ textContent }) => textContent)`;
-  expect(await page.evaluate(numbers)).toEqual(expect.arrayContaining(['1', '2', '3', '4']));
+  await page.until('lines have numbers', `['1', '2', '3', '4'].every((each) => ${numbers}.includes(each))`);
   expect(await seriousFindings(page)).toEqual([]);
   await picture(page, 'editor');
   await page.evaluate(`document.querySelector('.cm-content').focus()`);

@@ -134,6 +134,7 @@ test('each has its console, and its terminal goes on after a pause and a resume'
   await until('it runs', async () => (await stateOf('rose')).state === 'running');
   await page.press('Open');
   await page.shows('reachable');
+  await page.until('there is a screen', `!!document.querySelector('.xterm-rows')`);
   const { length } = await page.evaluate(`document.querySelector('.xterm-rows').innerText`);
   await page.until(
     'the output goes on',
@@ -232,7 +233,7 @@ test('one is killed after a question', async () => {
   await page.press('Kill');
   await page.press('Kill it', 'dialog');
   await page.until('it has gone', `!document.body.innerText.includes('violet')`);
-  expect((await gateway.call('GET /sandboxes/violet')).status).toBe(404);
+  await until('it is killed', async () => (await gateway.call('GET /sandboxes/violet')).status === 404);
 });
 
 test('no token and no key has reached the browser', () => {

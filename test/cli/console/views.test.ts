@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { hostname, release } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -12,7 +12,7 @@ import { reasonAgainst } from '../../support/machine/machine.ts';
 import { needs } from '../../support/machine/needs.ts';
 import { buildPage, startConsole, type TestConsole } from '../../support/programs/console.ts';
 import { startDaemon, type TestDaemon } from '../../support/programs/daemon.ts';
-import { envctl } from '../../support/programs/envctl.ts';
+import { envctl, startEnvctl } from '../../support/programs/envctl.ts';
 import { owned } from '../../support/programs/owned.ts';
 import { init } from '../../support/programs/sandbox.ts';
 import { startFront } from '../../support/servers/front.ts';
@@ -143,11 +143,16 @@ test('processes: a form starts one, the tree shows it, and a signal is sent afte
 
 test('events: starts, ends with their status, time limits and freezes', async () => {
   await showView(page, 'Events');
-  await envctl(daemon.url, ['run', '--tag', 'one', 'sh', '-c', 'sleep 3; exit 7'], { env });
-  await page.shows('was started');
-  await page.shows('has ended: exit status 7');
-  await envctl(daemon.url, ['run', '--timeout', '3', '--tag', 'limited', 'sleep', '1000'], { env });
-  await page.shows('was killed at its time limit');
+  // The page looks at the processes now and then: one that has ended before was never there for it.
+  const seen = join(daemon.scratch, 'seen');
+  const script = `until [ -e '${seen}' ]; do sleep 0.1; done; exit 7`;
+  const running = startEnvctl(daemon.url, ['run', '--tag', 'one', 'sh', '-c', script], { env });
+  await page.shows(', one) was started');
+  writeFileSync(seen, '');
+  await running.result;
+  await page.shows(', one) has ended: exit status 7');
+  await envctl(daemon.url, ['run', '--timeout', '10', '--tag', 'limited', 'sleep', '1000'], { env });
+  await page.shows(', limited) was killed at its time limit');
   if (reasonAgainst('cgroup v2') === null) {
     await envctl(daemon.url, ['freeze'], { env });
     await page.shows('the workload is frozen');

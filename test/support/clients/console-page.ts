@@ -78,6 +78,7 @@ export async function screenShows(page: BrowserPage, text: string, limitMs?: num
 
 /** Types a line into the terminal that is shown. */
 export async function typeLine(page: BrowserPage, line: string): Promise<void> {
+  await page.until('there is a screen', `!!document.querySelector('.xterm-helper-textarea')`);
   await page.evaluate(`document.querySelector('.xterm-helper-textarea').focus()`);
   await page.type(line);
   await page.key('Enter');

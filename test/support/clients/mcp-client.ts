@@ -60,7 +60,10 @@ export async function callTool(
   signal?: AbortSignal,
 ): Promise<ToolAnswer> {
   const request = { name, arguments: input };
-  const { content, isError } = await client.callTool(request, { timeout: 60_000, ...(signal && { signal }) });
+  const { content, isError } = await client.callTool(request, {
+    timeout: 240_000,
+    ...(signal && { signal }),
+  });
   const texts = content.map((each) => (each.type === 'text' ? each.text : ''));
   const [words = '', ...blocks] = texts;
   return {

@@ -24,7 +24,7 @@ export async function runBlocks(blocks: readonly Block[]): Promise<Outcome[]> {
   mkdirSync(join(directory, 'hooks'));
   const namespaces = ['--net', '--mount', '--pid', '--fork', '--kill-child', '--mount-proc'];
   const args = [...namespaces, 'sh', '-c', SCRIPT, 'sh', process.execPath, GUEST];
-  const child = promisify(execFile)('unshare', args, { cwd: directory, timeout: 170_000 });
+  const child = promisify(execFile)('unshare', args, { cwd: directory, timeout: 290_000 });
   child.child.stdin?.end(JSON.stringify(blocks));
   return JSON.parse((await child).stdout) as Outcome[];
 }

@@ -48,10 +48,11 @@ test('a run whose success is recorded takes no room for longer than a minute, an
   await expect(run('false', 'failed')).rejects.toThrow('exit code 1');
   expect(readdirSync(directory).sort()).toEqual(['done', 'failed', 'unrecorded']);
   const files = (run: string) => readdirSync(join(directory, run));
-  await vi.waitFor(() => expect(files('done')).not.toContain('request.json'));
+  const patient = { timeout: 120_000 };
+  await vi.waitFor(() => expect(files('done')).not.toContain('request.json'), patient);
   expect(files('unrecorded')).toContain('request.json');
   await vi.advanceTimersByTimeAsync(60_000);
-  await vi.waitFor(() => expect(readdirSync(directory).sort()).toEqual(['failed', 'unrecorded']));
+  await vi.waitFor(() => expect(readdirSync(directory).sort()).toEqual(['failed', 'unrecorded']), patient);
 });
 
 test('a command that writes without end fills no disk, and what it leaves behind does not delay its answer', async () => {

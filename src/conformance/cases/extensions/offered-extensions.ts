@@ -12,6 +12,15 @@ const exec = (daemon: TestedDaemon, request: unknown) =>
 const stop = (daemon: TestedDaemon, name: string | number, graceMs: number) =>
   daemon.rest('POST', `/processes/${name}/stop`, { headers: JSON_BODY, body: JSON.stringify({ graceMs }) });
 
+/**
+ * Gives a program more time, up to ten seconds, until `work` returns true: until it has got to what it is to do, which takes long
+ * in a guest that has no time.
+ */
+async function inTime(leastMs: number, work: (timeoutMs: number) => Promise<boolean>): Promise<boolean> {
+  for (let timeoutMs = leastMs; timeoutMs < 10_000; timeoutMs *= 2) if (await work(timeoutMs)) return true;
+  return false;
+}
+
 /** The messages of an NDJSON stream that ends. */
 async function linesOf(daemon: TestedDaemon, method: string, request: unknown) {
   const headers = { ...JSON_BODY, accept: 'application/x-ndjson' };
@@ -37,8 +46,13 @@ export const OFFERED_EXTENSIONS = section('++', 'Extensions that the daemon name
     refusedRest(await exec(daemon, {}), 400);
   }),
   'POST /exec keeps to its limits': offered('exec', async (daemon) => {
-    const late = jsonOf(await exec(daemon, { ...sh('echo out; sleep 1000'), timeoutMs: 300 }), 200);
-    assert.deepEqual([late.reason, late.signal, late.stdout], ['deadline', 'SIGKILL', 'out\n']);
+    const hasWritten = await inTime(300, async (timeoutMs) => {
+      const late = jsonOf(await exec(daemon, { ...sh('echo out; sleep 1000'), timeoutMs }), 200);
+      assert.deepEqual([late.reason, late.signal], ['deadline', 'SIGKILL']);
+      if (late.stdout !== '') assert.equal(late.stdout, 'out\n');
+      return late.stdout !== '';
+    });
+    assert(hasWritten, 'what was written before the deadline is told');
     const much = jsonOf(await exec(daemon, { ...sh('printf "%01000d" 1'), maxOutputBytes: 10 }), 200);
     assert.deepEqual([much.truncated, much.stdoutBytes], [true, 1000]);
     assert.match(String(much.stdout), /^00000\n.*\n00001$/);
@@ -52,10 +66,16 @@ export const OFFERED_EXTENSIONS = section('++', 'Extensions that the daemon name
       refusedRest(await exec(daemon, { ...sh('true'), limits: bad }), 400);
     await refused(daemon.start({ process: sh('true'), limits: { tasks: 0 } }), Code.InvalidArgument);
     // A shell may try to fork again for many seconds.
-    const alone = await exec(daemon, { ...sh('(:)'), limits: { tasks: 1 }, timeoutMs: 1000 });
-    if (alone.status === 412) return refusedRest(alone, 412);
-    const { refusedTasks = 0 } = jsonOf(alone, 200).usage as { refusedTasks?: number };
-    assert(refusedTasks > 0, 'refused tasks are counted');
+    const areCounted = await inTime(1000, async (timeoutMs) => {
+      const alone = await exec(daemon, { ...sh('(:)'), limits: { tasks: 1 }, timeoutMs });
+      if (alone.status === 412) {
+        refusedRest(alone, 412);
+        return true;
+      }
+      const { refusedTasks = 0 } = jsonOf(alone, 200).usage as { refusedTasks?: number };
+      return refusedTasks > 0;
+    });
+    assert(areCounted, 'refused tasks are counted');
   }),
   'output lasts, with the end, and parts of it are read': offered('keepOutput', async (daemon) => {
     const tag = `kept-${process.pid}`;

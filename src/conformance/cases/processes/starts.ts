@@ -188,12 +188,14 @@ export const OUTPUT = section('6', 'Start: output and end', {
     }
   },
   'a background child that keeps the pipes delays the end, and can go on writing': async (daemon) => {
-    const flag = `${await daemon.makeDir()}/alive`;
-    const script = `(sleep 4; echo late; echo late >&2; echo yes >'${flag}') & echo first`;
+    const path = await daemon.makeDir();
+    const [flag, over] = [`${path}/alive`, `${path}/over`];
+    const wait = `while test -d '${path}' && ! test -e '${over}'; do sleep 0.1; done`;
+    const script = `(${wait}; echo late; echo late >&2; echo yes >'${flag}') & echo first`;
     const { ended } = await daemon.start({ process: sh(script) });
     const { stdout, end } = await ended;
     assert.deepEqual([String(stdout), end?.exitCode], ['first\n', 0]);
-    await refused(daemon.stat(flag), Code.NotFound);
+    await daemon.upload(over);
     await until(() =>
       daemon.stat(flag).then(
         ({ size }) => size > 0n,
@@ -203,8 +205,8 @@ export const OUTPUT = section('6', 'Start: output and end', {
   },
   'Connect-Timeout-Ms is the deadline of the process, which is killed': async (daemon) => {
     const headers = { 'connect-timeout-ms': '700' };
-    const running = await daemon.start({ process: sh('echo first; exec sleep 100') }, { headers });
-    await running.wrote('first');
+    const process = { cmd: 'sleep', args: ['100'], cwd: '/' };
+    const running = await daemon.start({ process }, { headers });
     await refused(running.ended, Code.DeadlineExceeded);
     await until(async () => !(await isAlive(daemon, running.pid)));
   },

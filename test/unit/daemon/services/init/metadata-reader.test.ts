@@ -39,7 +39,7 @@ test('the first read in the background waits, and a call does not', async () => 
   const { readings, isBox } = setUp(false, 60_000);
   expect(readings).toHaveLength(0);
   const answer = isBox();
-  await vi.waitFor(() => expect(readings).toHaveLength(1));
+  await expect.poll(() => readings).toHaveLength(1);
   readings[0]?.resolve(METADATA);
   expect(await answer).toBe(true);
 });
@@ -47,7 +47,7 @@ test('the first read in the background waits, and a call does not', async () => 
 test('the first read in the background comes by itself', async () => {
   const { readings } = setUp(false, 1);
   expect(readings).toHaveLength(0);
-  await vi.waitFor(() => expect(readings).toHaveLength(1));
+  await expect.poll(() => readings).toHaveLength(1);
 });
 
 /** Longer than the third attempt would take to start, 400 ms: no event tells that it did not. */

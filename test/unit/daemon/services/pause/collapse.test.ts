@@ -8,6 +8,8 @@ import { Collapser, type CollapseStatistics } from '../../../../../src/daemon/se
 import { needs } from '../../../../support/machine/needs.ts';
 
 const WINDOW_MIB = 2;
+/** khugepaged may collapse a window or two meanwhile. */
+const MOST_BY_OTHERS_MIB = 2 * WINDOW_MIB;
 const never = new AbortController().signal;
 
 /** What `heap.ts` reports: it runs in a process of its own, so that its huge pages can be counted. */
@@ -40,8 +42,8 @@ describe('collapsing a large heap', () => {
     if (!first || !second) throw new Error('no answer');
     expect(first.statistics.collapsed + first.statistics.alreadyHuge).toBeGreaterThan(30);
     expect(chunksOf(first.statistics)).toBe(first.statistics.chunks);
-    // khugepaged may have collapsed a window or two meanwhile.
-    expect(Math.abs(first.grownMib - first.statistics.collapsed * WINDOW_MIB)).toBeLessThanOrEqual(4);
+    const told = first.statistics.collapsed * WINDOW_MIB;
+    expect(Math.abs(first.grownMib - told)).toBeLessThanOrEqual(MOST_BY_OTHERS_MIB);
     expect(chunksOf(second.statistics)).toBe(second.statistics.chunks);
     expect(second.statistics.alreadyHuge).toBeGreaterThanOrEqual(first.statistics.collapsed - 2);
     expect(second.statistics.collapsed).toBeLessThanOrEqual(2);
@@ -55,7 +57,7 @@ describe('collapsing a large heap', () => {
     expect(collapsed + skipped).toBe(chunks);
     // The pool thread may collapse some windows before the cancel, but not all.
     expect(skipped).toBeGreaterThan(0);
-    expect(cancelled.grownMib).toBe(collapsed * WINDOW_MIB);
+    expect(Math.abs(cancelled.grownMib - collapsed * WINDOW_MIB)).toBeLessThanOrEqual(MOST_BY_OTHERS_MIB);
     expect(aborted.grownMib).toBeLessThan(chunks * WINDOW_MIB);
   });
 
