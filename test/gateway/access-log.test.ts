@@ -83,7 +83,7 @@ test('the answers of the gateway itself name the request as its line does', asyn
 test('the metrics tell how long requests took, by the phase of their sandbox', async () => {
   await ask('/timed');
   await ask('/timed', { 'svc-sandbox-id': 'unknown' });
-  await lineOf('/timed');
+  await until('both are logged', () => linesOf('/timed').length === 2);
   const { text } = await gateway.call('GET /gateway/metrics');
   for (const phase of ['running', 'unknown']) {
     expect(text).toMatch(new RegExp(`envd_gateway_route_seconds_count{phase="${phase}"} [1-9]`));

@@ -32,11 +32,11 @@ beforeAll(async () => {
   directory = mkdtempSync(join(tmpdir(), 'envd-by-name-'));
   makeCertificate();
   setDefaultCACertificates([...getCACertificates('default'), readFileSync(file('ca.pem'), 'utf8')]);
-  [gateway, daemon, port] = await Promise.all([
+  [gateway, daemon] = await Promise.all([
     startGateway({ args: [`--domain=${DOMAIN}`, '--header-prefix=E2b'] }),
     startDaemon(),
-    freePort(),
   ]);
+  port = await freePort();
   const tls = { port, certificate: file('wildcard.pem'), key: file('wildcard.key') };
   nginx = await startNginx(gateway.port, { tls });
   resolver = createServer().on('connect', (_request, socket) => {

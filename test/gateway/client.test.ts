@@ -96,9 +96,8 @@ test('sets the timeout, sees the sandbox expire, and gets the reason', async () 
   const left = (await sandbox.getInfo()).endAt.getTime() - Date.now();
   expect(left).toBeGreaterThan(30_000);
   expect(left).toBeLessThanOrEqual(60_000);
-  const running = sandbox.commands.run('sleep 1000', { timeoutMs: 0 });
-  const end = rejection(running);
-  await sandbox.commands.run('true');
+  const running = await sandbox.commands.run('sleep 1000', { background: true, timeoutMs: 0 });
+  const end = rejection(running.wait());
   await sandbox.setTimeout(0);
   await phase(gateway, 'box', 'paused');
   expect(await end).toBeInstanceOf(TimeoutError);

@@ -39,7 +39,9 @@ test('the node of the registry dies: its replica takes over, nothing is lost, ea
   await phase(second, 'two', 'paused');
   expect(hookCalls(file).map(({ sandboxID }) => sandboxID)).toEqual(['two']);
   // Changes are told on the new connection, too.
-  await second.call('DELETE /sandboxes/one');
+  await until('it is removed', async () =>
+    [204, 404].includes((await second.call('DELETE /sandboxes/one')).status),
+  );
   await until('the other gateway knows', async () => (await reach(first, 'one')) === 502);
 });
 

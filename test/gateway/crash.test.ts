@@ -5,6 +5,7 @@ import { expect, test } from 'vitest';
 import { scratch } from '../support/machine/scratch.ts';
 import { type Answer, startGateway, type TestGateway } from '../support/programs/gateway.ts';
 import { startGuests } from '../support/programs/guests.ts';
+import { freePort } from '../support/servers/free-port.ts';
 import { hookCalls, phase, record } from '../support/servers/hook.ts';
 import { until } from '../support/until.ts';
 
@@ -77,7 +78,7 @@ test('a gateway killed at random moments of 200 expiries: each hook runs once', 
   const hook = `sleep 0.02; ${record(file)}; sleep 0.02`;
   const start = (port: number) => startGateway({ directory, port, args: [`--hook=${hook}`] });
   await using guests = await startGuests(SANDBOXES);
-  const gateways = new KilledGateway(await start(0), start);
+  const gateways = new KilledGateway(await start(await freePort()), start);
   const waiting = new Map<string, () => void>();
   let living = SANDBOXES;
 

@@ -7,6 +7,7 @@ import { type Agent, startAgent } from '../support/programs/agent.ts';
 import { API_KEY, startGateway, type TestGateway, toSandbox } from '../support/programs/gateway.ts';
 import { rejection } from '../support/programs/sandbox.ts';
 import { hookCalls, phase, record } from '../support/servers/hook.ts';
+import { until } from '../support/until.ts';
 
 /* Pauses that keep the disk alone: the machine goes, and a resume makes a new one. */
 
@@ -150,8 +151,10 @@ test('a resume whose answer describes no machine leaves the sandbox paused', asy
   await gateway.call(`POST /sandboxes/${id}/pause`, { memory: false });
   expect((await gateway.call(`POST /sandboxes/${id}/resume`, {})).status).toBe(502);
   await phase(gateway, id, 'paused');
-  const reason = gateway.log.find(({ step }) => step === 'resume')?.reason;
-  expect(reason).toContain("the answer of the hook cannot be used: it is not a JSON object: 'what is this'");
+  const told = await until('it is told', () => gateway.log.find(({ step }) => step === 'resume'));
+  expect(told.reason).toContain(
+    "the answer of the hook cannot be used: it is not a JSON object: 'what is this'",
+  );
   expect((await gateway.call(`DELETE /sandboxes/${id}`)).status).toBe(204);
   expect(hookCalls(calls).at(-1)?.event).toBe('kill');
 });

@@ -84,6 +84,7 @@ test('the life of sandboxes is told with its reasons, to a server and to a perso
   await phase(gateway, 'three', 'paused');
   await gateway.register('stuck', fourth, { timeout: 600 });
   expect((await gateway.call('DELETE /sandboxes/stuck')).status).toBe(502);
+  const last = 'stuck failed kill';
   const lines = [
     'one created registration',
     'one paused request',
@@ -98,7 +99,7 @@ test('the life of sandboxes is told with its reasons, to a server and to a perso
     'three expired idle',
     'three paused idle',
     'stuck created registration',
-    'stuck failed kill',
+    last,
   ];
   const all = await kept(gateway);
   expect(short(all).slice(0, lines.length)).toEqual(lines);
@@ -107,8 +108,10 @@ test('the life of sandboxes is told with its reasons, to a server and to a perso
     host: 'node-2',
     templateID: 'base',
   });
-  await until('the server has all', () => receiver.told.length >= lines.length);
-  expect(short(receiver.told).slice(0, lines.length).toSorted()).toEqual(lines.toSorted());
+  await until('the server has all', () => lines.every((line) => short(receiver.told).includes(line)));
+  // The kill hook is called again and again, whatever else is under way.
+  const others = (told: readonly string[]) => told.filter((line) => line !== last).toSorted();
+  expect(others(short(receiver.told))).toEqual(others(lines));
   expect(receiver.told.find(({ id }) => id === all[3]?.id)).toEqual(all[3]);
   // A reader goes on behind the last event that he has seen.
   expect(short(await kept(gateway, `&after=${all[3]?.id}`))[0]).toBe('one paused timeout');
@@ -148,8 +151,12 @@ test('an event is signed, and tried again with the same id until the server has 
   const signed = `${headers['webhook-id']}.${headers['webhook-timestamp']}.${body}`;
   const signature = createHmac('sha256', Buffer.from(key, 'base64')).update(signed).digest('base64');
   expect(headers['webhook-signature']).toBe(`v1,${signature}`);
-  const metrics = await gateway.call('GET /gateway/metrics');
-  expect(metrics.text).toContain('envd_gateway_events_total{result="delivered"} 1');
+  // The server has it before the gateway has the answer.
+  await until('that is counted', async () =>
+    (await gateway.call('GET /gateway/metrics')).text.includes(
+      'envd_gateway_events_total{result="delivered"} 1\n',
+    ),
+  );
 });
 
 test('of two gateways one sends each event, and the other one goes on when that stops', async () => {

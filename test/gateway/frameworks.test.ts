@@ -66,10 +66,10 @@ test('@computesdk/e2b', async () => {
   await sandbox.filesystem.remove(file);
   expect(await sandbox.filesystem.exists(file)).toBe(false);
 
-  const begun = await sandbox.runCommand(`sh -c 'echo begun >${file}; sleep 1000'`, { background: true });
+  const begun = await sandbox.runCommand(`sh -c 'echo begun >${file}; sleep 1003'`, { background: true });
   expect(begun.exitCode).toBe(0);
-  await until('it runs', () => sandbox.filesystem.exists(file));
-  expect((await sandbox.runCommand("pgrep -xf 'sleep 1000'")).exitCode).toBe(0);
+  // Which no other test has.
+  await until('it runs', async () => (await sandbox.runCommand("pgrep -xf 'sleep 1003'")).exitCode === 0);
 
   expect((await compute.sandbox.list()).map(({ sandboxId }) => sandboxId)).toContain(id);
   const again = await compute.sandbox.getById(id);
@@ -140,7 +140,9 @@ test('@mastra/e2b', { timeout: 600_000 }, async () => {
   const running = (await sandbox.processes.list()).map(({ pid }) => pid);
   expect(running).toEqual(expect.arrayContaining([process.pid, background.pid]));
   expect(await sandbox.processes.kill(background.pid)).toBe(true);
-  expect((await sandbox.processes.list()).map(({ pid }) => pid)).not.toContain(background.pid);
+  await until('it is not listed any more', async () =>
+    (await sandbox.processes.list()).every(({ pid }) => pid !== background.pid),
+  );
 
   await sandbox._stop();
   await sandbox._destroy();

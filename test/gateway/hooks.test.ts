@@ -174,20 +174,28 @@ test('a kill calls its hook once, closes what is open, and is answered when the 
   expect(hookCalls(calls)).toMatchObject([
     { event: 'kill', outcome: 'remove', sandboxID: 'box', metadata: { vm: '7' } },
   ]);
-  expect((await gateway.call('GET /gateway/metrics')).text).toContain('envd_gateway_kills_total 1\n');
+  // The record is gone before the disk has that, and only then it is counted.
+  await until('it is counted', async () =>
+    (await gateway.call('GET /gateway/metrics')).text.includes('envd_gateway_kills_total 1\n'),
+  );
 });
 
-test('a kill hook that fails is told, tried again, and at once when that is asked for', async () => {
+test('a kill hook that fails is told, and tried again', async () => {
   const { gateway, directory, calls } = await scene({ 'kill-hook': '[ -e gone ]' });
   const { body } = await gateway.call('DELETE /sandboxes/box');
   expect(body).toMatchObject({
     code: 502,
     message: expect.stringMatching(/not removed yet: the kill hook failed/),
   });
-  expect((await gateway.call('GET /sandboxes/box')).body).toMatchObject({ phase: 'removing', failures: 1 });
+  const { body: record } = await gateway.call('GET /sandboxes/box');
+  expect(record.phase).toBe('removing');
+  // It may have been tried again by now.
+  expect(record.failures).toBeGreaterThanOrEqual(1);
   writeFileSync(join(directory, 'gone'), '');
-  expect((await gateway.call('DELETE /sandboxes/box')).status).toBe(204);
-  expect(eventsIn(calls)).toEqual(['kill remove', 'kill remove']);
+  expect([204, 404]).toContain((await gateway.call('DELETE /sandboxes/box')).status);
+  await phase(gateway, 'box', 'gone');
+  expect(eventsIn(calls).length).toBeGreaterThanOrEqual(2);
+  expect(new Set(eventsIn(calls))).toEqual(new Set(['kill remove']));
 });
 
 test('a kill while another hook runs waits for it', async () => {

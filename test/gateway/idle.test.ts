@@ -72,11 +72,13 @@ test('a stream keeps it awake until it ends', async () => {
   const gateway = await start();
   await gateway.register('box', port, { timeout: 3600, idleTimeout: 1 });
   const leaving = new AbortController();
-  await fetch(`${gateway.url}/stream`, { headers: toSandbox('box'), signal: leaving.signal });
+  const stream = await fetch(`${gateway.url}/stream`, { headers: toSandbox('box'), signal: leaving.signal });
   // Time itself is tested.
   await delay(IDLE_FOR_SURE_MS);
   expect(await phaseOf(gateway)).toBe('running');
   leaving.abort();
+  // A response that nobody holds would be closed as garbage.
+  await expect(stream.text()).rejects.toThrow();
   await phase(gateway, 'box', 'paused');
 });
 

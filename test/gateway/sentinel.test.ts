@@ -40,7 +40,9 @@ test('the master dies: another one takes over, nothing is lost, each hook runs o
   await phase(second, 'two', 'paused');
   expect(hookCalls(file).map(({ sandboxID }) => sandboxID)).toEqual(['two']);
   // Changes are told on the new connection, too.
-  await second.call('DELETE /sandboxes/one');
+  await until('it makes changes again', async () =>
+    [204, 404].includes((await second.call('DELETE /sandboxes/one')).status),
+  );
   await until('the other gateway knows', async () => (await reach(first, 'one')) === 502);
 
   // The old master comes back, as a replica that refuses writes; the gateways stay with the new one.

@@ -1,3 +1,4 @@
+import { randomInt } from 'node:crypto';
 import { Sandbox } from 'e2b';
 import { afterEach, expect, test } from 'vitest';
 import { startDaemon } from '../support/programs/daemon.ts';
@@ -9,12 +10,13 @@ import { until } from '../support/until.ts';
 /* The published client, the gateway, this program and the daemon together. Only the cluster is none: a Pod is a daemon of this machine. */
 
 const POD = 'apiVersion: v1\nkind: Pod\nspec: {containers: [{name: sandbox, image: debian}]}';
-/** Each Pod has an address of its own, because all daemons have the same port. */
-const ADDRESSES = ['127.83.49.1', '127.83.49.2', '127.83.49.3', '127.83.49.4'];
+/** Each Pod has an address of its own, because all daemons have the same port; nobody else has one of this network. */
+const NETWORK = `127.${randomInt(1, 255)}.${randomInt(255)}`;
 
 const ending: AsyncDisposable[] = [];
 afterEach(async () => {
-  for (const each of ending.splice(0).reverse()) await each[Symbol.asyncDispose]();
+  // What has not ended yet may begin something.
+  for (let last = ending.pop(); last; last = ending.pop()) await last[Symbol.asyncDispose]();
 });
 
 function ends<T extends AsyncDisposable>(each: T): T {
@@ -25,14 +27,14 @@ function ends<T extends AsyncDisposable>(each: T): T {
 /** A cluster whose Pods are ready when their daemon is. */
 async function startCluster(): Promise<FakeKubernetes> {
   const cluster = ends(await new FakeKubernetes().start());
-  const free = [...ADDRESSES];
+  let count = 0;
   cluster.onPod = ({ metadata: { name } }) => {
-    const podIP = free.shift() ?? '';
+    const podIP = `${NETWORK}.${++count}`;
     const args = [`--host=${podIP}`, '--port=49983', '--require-token'];
-    void startDaemon({ args }).then((daemon) => {
-      ends(daemon);
-      cluster.status(name, { ...READY, podIP });
-    });
+    const starting = startDaemon({ args });
+    // The pool may be filled again as the test ends.
+    ends({ [Symbol.asyncDispose]: async () => (await starting)[Symbol.asyncDispose]() });
+    void starting.then(() => cluster.status(name, { ...READY, podIP }));
     return null;
   };
   return cluster;

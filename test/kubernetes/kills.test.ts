@@ -11,7 +11,7 @@ import { until } from '../support/until.ts';
 
 const POD = 'apiVersion: v1\nkind: Pod\nspec: {containers: [{name: sandbox, image: debian}]}';
 const DISK = `${POD.slice(0, -1)}, volumes: [{name: home, ephemeral: {volumeClaimTemplate: {spec: {}}}}]}`;
-const FLAGS = ['--network-policies', '--pod-timeout=1', '--pause=freeze,disk'];
+const FLAGS = ['--network-policies', '--pause=freeze,disk'];
 
 let ending: AsyncDisposable[];
 beforeEach(() => {

@@ -78,6 +78,8 @@ test.each(['GET', 'PATCH'])(
     await program.create('abc');
     const [pod] = scene.cluster.labelled('envd/sandbox', 'abc');
     const name = pod?.metadata.name ?? '';
+    // What the program tells may still be of the Pod that was taken.
+    await until('the pool is full again', () => warm().length === 1);
     await poolOf(program, 1);
     let isOver = false;
     scene.cluster.refuse = (request) => {

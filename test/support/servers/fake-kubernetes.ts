@@ -40,7 +40,10 @@ export const READY = { phase: 'Running', conditions: [{ type: 'Ready', status: '
  * `onPod` gives a new Pod its status, as they would.
  */
 export class FakeKubernetes implements AsyncDisposable {
-  readonly #server = createServer((request, response) => void this.#serve(request, response));
+  readonly #server = createServer((request, response) => {
+    // The connection may end before the body has come.
+    this.#serve(request, response).catch(() => response.destroy());
+  });
   readonly #policies = new Map<string, FakeObject>();
   readonly #objects: Readonly<Record<Kind, Map<string, FakeObject>>> = {
     pods: new Map(),

@@ -35,7 +35,7 @@ export async function startRedisCluster(replicas: number): Promise<RedisCluster>
   const buses: number[] = [];
   while (nodes.length < 3 + replicas) {
     const bus = await freePort();
-    const flags = ['--cluster-enabled', 'yes', '--cluster-port', `${bus}`, '--cluster-node-timeout', '1000'];
+    const flags = ['--cluster-enabled', 'yes', '--cluster-port', `${bus}`, '--cluster-node-timeout', '3000'];
     nodes.push(stack.use(await startRedis(...flags)));
     buses.push(bus);
   }

@@ -29,7 +29,7 @@ export async function startRedis(...more: readonly string[]): Promise<RedisServe
   return start(directory, port, ['--bind', '127.0.0.1', '--port', `${port}`, ...data, ...more]);
 }
 
-/** A Sentinel that finds its master dead when it has not answered for half a second. The server has that mode, too. */
+/** A Sentinel that finds its master dead when it has not answered for two seconds, as a busy machine may. The server has that mode, too. */
 export async function startSentinel(name: string, master: number, quorum: number): Promise<RedisServer> {
   needs('redis-server');
   const directory = mkdtempSync(join(tmpdir(), 'envd-sentinel-'));
@@ -38,7 +38,7 @@ export async function startSentinel(name: string, master: number, quorum: number
   const lines = [
     ...[`bind 127.0.0.1`, `port ${port}`, `dir ${directory}`, 'sentinel resolve-hostnames no'],
     `sentinel monitor ${name} 127.0.0.1 ${master} ${quorum}`,
-    ...[`sentinel down-after-milliseconds ${name} 500`, `sentinel failover-timeout ${name} 3000`],
+    ...[`sentinel down-after-milliseconds ${name} 2000`, `sentinel failover-timeout ${name} 3000`],
   ];
   writeFileSync(file, `${lines.join('\n')}\n`);
   const sentinel = await start(directory, port, [file, '--sentinel']);
