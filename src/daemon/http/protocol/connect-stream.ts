@@ -184,11 +184,12 @@ async function open(stream: EventStream, call: CallScope, format: StreamFormat):
 /** Returns the single message of the request, decompressed. */
 async function unwrap(body: Buffer, encoding: string | string[] | undefined): Promise<Buffer> {
   const length = body.length >= ENVELOPE_BYTES ? body.readUInt32BE(1) : -1;
-  if (body.length !== ENVELOPE_BYTES + length)
+  if (body.length !== ENVELOPE_BYTES + length) {
     throw new EnvdError(
       'invalid_argument',
       `request must be one enveloped message: the length in its envelope does not match a body of ${body.length} bytes`,
     );
+  }
   const payload = body.subarray(ENVELOPE_BYTES);
   if (((body[0] ?? 0) & COMPRESSED_FLAG) === 0) return payload;
   if (encoding !== 'gzip') {

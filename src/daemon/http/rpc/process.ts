@@ -79,10 +79,12 @@ export function processRpcs(processes: ProcessTable, listings: readonly Listing[
     unaryRpc(method.sendSignal, MESSAGES, async ({ process, signal, scope }, call) => {
       const target = find(process, call);
       const number: number = signal;
-      if (number === Signal.UNSPECIFIED)
+      if (number === Signal.UNSPECIFIED) {
         throw new EnvdError('invalid_argument', `signal is missing: use ${choicesOf(SignalSchema)}`);
-      if (number < 0 || number > MAX_SIGNAL)
+      }
+      if (number < 0 || number > MAX_SIGNAL) {
         throw new EnvdError('invalid_argument', `invalid signal ${number}: signals are 1 to ${MAX_SIGNAL}`);
+      }
       if (scope === SignalScope.TREE) target.signalTree(number);
       else target.signal(number);
       // Clients check immediately after SIGKILL that the process is gone.

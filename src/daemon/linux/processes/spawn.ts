@@ -184,8 +184,9 @@ function describe(step: string, errno: number, launch: Launch): EnvdError {
   }
   if (step === 'frozen')
     return new EnvdError('unavailable', 'cannot start a process: the workload is frozen');
-  if (step === 'cgroup' && code === 'ENOENT')
+  if (step === 'cgroup' && code === 'ENOENT') {
     return new NoCgroup('unavailable', `cannot start '${launch.file}': its cgroup is gone`);
+  }
   // clone3(2) fails with EAGAIN at pids.max, RLIMIT_NPROC or another limit of processes.
   const hint = code === 'EAGAIN' ? ' (too many processes: --max-tasks, or a limit of the system)' : '';
   return new EnvdError(kindOf(code), `cannot start '${launch.file}': ${step}: ${reason}${hint}`);

@@ -36,8 +36,9 @@ export function verifySignature(
   if (signature === undefined) throw refused('missing signature query parameter');
   if (!equalSecrets(signature, signFile(query, operation, token))) throw refused('invalid signature');
   if (expiration === undefined) return;
-  if (!/^-?\d+$/.test(expiration))
+  if (!/^-?\d+$/.test(expiration)) {
     throw new EnvdError('invalid_argument', `signature_expiration is not a whole number: '${expiration}'`);
+  }
   if (Number(expiration) < now) throw refused('signature is already expired');
 }
 

@@ -209,10 +209,12 @@ async function openMountPoint(path: string, lanes: Lanes): Promise<PathHandle> {
 
 /** Throws `invalid_argument` for anything that mount(8) could take for an option or for another type of mount. */
 function verify({ nfsTarget, path }: VolumeMount): void {
-  if (!/^(\[[\da-fA-F:.%\w]+\]|[^-:/\s][^:/\s]*):\/\S*$/.test(nfsTarget))
+  if (!/^(\[[\da-fA-F:.%\w]+\]|[^-:/\s][^:/\s]*):\/\S*$/.test(nfsTarget)) {
     throw new EnvdError('invalid_argument', `nfs_target must be host:/path: '${nfsTarget}'`);
-  if (!isAbsolute(path) || resolve(path) === '/')
+  }
+  if (!isAbsolute(path) || resolve(path) === '/') {
     throw new EnvdError('invalid_argument', `path of a volume must be absolute and not '/': '${path}'`);
+  }
 }
 
 /**

@@ -11,8 +11,9 @@ import { stat } from './stat.ts';
  * a directory or a symbolic link to one, and `invalid_argument` if it is anything else.
  */
 export async function makeDir(path: string, user: User, entries: EntrySource): Promise<Entry> {
-  if (!(await explaining(path, () => make(path, user, entries.lanes))))
+  if (!(await explaining(path, () => make(path, user, entries.lanes)))) {
     throw new EnvdError('already_exists', `directory already exists: '${path}'`);
+  }
   return stat(path, entries);
 }
 

@@ -30,11 +30,14 @@ export function validateMetadata({ values, prefix }: FileMetadata): void {
     if (key === '') throw invalid('metadata key is empty');
     if (!PRINTABLE_ASCII.test(key)) throw invalid(`metadata key is not printable ASCII: '${key}'`);
     if (!PRINTABLE_ASCII.test(value)) throw invalid(`metadata value of '${key}' is not printable ASCII`);
-    if (key.length > longest)
+    if (key.length > longest) {
       throw invalid(`metadata key '${key}' is ${key.length} bytes long, at most ${longest} are allowed`);
+    }
     total += prefix.length + key.length + value.length;
   }
-  if (total > MAX_TOTAL) throw invalid(`metadata takes ${total} bytes, at most ${MAX_TOTAL} are allowed`);
+  if (total > MAX_TOTAL) {
+    throw invalid(`metadata takes ${total} bytes, at most ${MAX_TOTAL} are allowed`);
+  }
 }
 
 function invalid(message: string): EnvdError {

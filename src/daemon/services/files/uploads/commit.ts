@@ -88,8 +88,9 @@ export async function overwrite(content: WritableContent, destination: Destinati
     await using target = await openExisting(destination);
     if (!target) return null;
     const status = await target.exactStat();
-    if (!status.isFile())
+    if (!status.isFile()) {
       throw new EnvdError('invalid_argument', `path is no longer a regular file: '${destination.path}'`);
+    }
     const inode = `${status.dev}:${status.ino}`;
     return await destination.context.shared.overwrites.run(inode, () =>
       replace(target, content, destination),

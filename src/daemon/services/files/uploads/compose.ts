@@ -96,8 +96,9 @@ async function checkDestination(
 ): Promise<Stats | null> {
   const previous = await place.status();
   if (previous?.isDirectory()) throw new EnvdError('invalid_argument', `path is a directory: ${shown}`);
-  if (previous && !previous.isFile())
+  if (previous && !previous.isFile()) {
     throw new EnvdError('invalid_argument', `destination '${shown}' is not a regular file`);
+  }
   const same = sources.find(({ status }) => previous && isSameFile(status, previous));
   if (same) throw new EnvdError('invalid_argument', `source '${same.path}' is the destination`);
   return previous;
