@@ -184,6 +184,25 @@ test('a sandbox has ended with the container of its daemon, although another con
   expect(await until('it is told', listed, (text) => text === told)).toBe(told);
 });
 
+test('no sandbox gets the address of one that has ended, as long as the gateway may not know of that', async () => {
+  scene.cluster.template('base', { 'pod.yaml': POD, warm: '1' });
+  const [program, shared] = [await start(), '10.1.2.3'];
+  await until('a Pod is warm', isWarm(1));
+  expect((await program.create('abc')).body.address).toBe(shared);
+  const [pod] = scene.cluster.labelled('envd/sandbox', 'abc');
+  scene.cluster.status(pod?.metadata.name ?? '', { phase: 'Failed', podIP: shared });
+  await until('it has ended', async () => (await program.metric('ended_pods_total')) === 1);
+  await until('another Pod is warm', isWarm(1));
+  scene.cluster.onPod = () => ({ ...READY, podIP: '10.1.2.4' });
+  expect((await program.create('abd')).body.address).toBe('10.1.2.4');
+  scene.cluster.onPod = () => ({ ...READY, podIP: shared });
+  const refused = await program.create('abe');
+  expect([refused.status, refused.body.message]).toEqual([503, expect.stringContaining(shared)]);
+  expect(scene.cluster.labelled('envd/sandbox', 'abe')).toEqual([]);
+  await program.hook({ event: 'kill', sandboxID: 'abc' });
+  expect((await program.create('abf')).body.address).toBe(shared);
+});
+
 test('a Pod that was to be evicted, and was not, is told when it ends', async () => {
   const program = await start();
   await program.create('abc');

@@ -57,6 +57,7 @@ test.each([
 });
 
 test.each([
+  [{ network: { denyOut: '8.8.8.8' } }, 400, 'network.denyOut must be an array'],
   [{ network: { allowOut: ['1.1.1.1'] } }, 400, 'only has an effect beside network.denyOut'],
   [{ network: { denyOut: ['8.8.8.8'], allowOut: ['10.1.2.3'] } }, 403, "no sandbox may reach '10.1.2.3/32'"],
   [{ network: { denyOut: ['0.0.0.0/0'], allowOut: ['example.com'] } }, 501, "network.allowOut 'example.com'"],

@@ -1,4 +1,4 @@
-import { EnvdError, messageOf } from '../../base/errors.ts';
+import { EnvdError, HttpError, messageOf } from '../../base/errors.ts';
 import {
   integer,
   invalid,
@@ -28,6 +28,8 @@ const ASKED: Shape<AskedNetwork> = object({
   allow_internet_access: orBoolean,
   network: orNull(object({ allowOut: list(string), denyOut: list(string) })),
 });
+/** What a client has written is read where it can be told what is wrong. */
+const UNREAD: Shape<unknown> = { schema: {}, read: (value) => value };
 const FREEZE: Shape<NonNullable<PauseRequest['freeze']>> = object({
   frozen: integer(0, MOST, 0),
   notFrozen: integer(0, MOST, 0),
@@ -42,7 +44,7 @@ const MEMBERS = {
   owner: text,
   quota: orNull(object({ cpu: integer(1, MOST, null), memory: integer(1, MOST, null) })),
   drainedHosts: list(string),
-  request: orNull(ASKED),
+  request: UNREAD,
   freeze: orNull(FREEZE),
   memory: orBoolean,
 };
@@ -85,8 +87,16 @@ function wantedOf({ sandboxID, templateID, owner, quota, drainedHosts, request }
     owner,
     quota: quota ?? { cpu: null, memory: null },
     drained: drainedHosts ?? [],
-    network: request,
+    network: askedOf(request),
   };
+}
+
+function askedOf(request: unknown): AskedNetwork | null {
+  try {
+    return orNull(ASKED).read(request, '');
+  } catch (error) {
+    throw new HttpError(400, messageOf(error));
+  }
 }
 
 /** Returns the machine that a resume has made, if it has made one. */

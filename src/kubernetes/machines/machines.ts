@@ -4,7 +4,7 @@ import type { Cluster } from '../cluster/cluster.ts';
 import { claimsOf, withClaims } from '../pods/claims.ts';
 import { type AskedNetwork, type Cidr, type Egress, egressRules } from '../pods/egress.ts';
 import { fitsPodName, NETWORK, OWNER, TEMPLATE } from '../pods/labels.ts';
-import { isOver, isReady, reasonOf } from '../pods/state.ts';
+import { formerAddresses, isOver, isReady, reasonOf } from '../pods/state.ts';
 import { SANDBOX_PORT, withoutNodes } from '../pods/strict.ts';
 import { sandboxPod, type Template } from '../pods/template.ts';
 import type { Endings } from './endings.ts';
@@ -103,7 +103,12 @@ export class Machines {
 
   async #finish(pod: V1Pod, sandbox: string, template: Template, egress: Egress | null): Promise<Made> {
     if (egress) await this.#life.limit(pod, sandbox, egress);
-    return answerOf(isReady(pod) ? pod : await this.#life.ready(pod), template);
+    const ready = isReady(pod) ? pod : await this.#life.ready(pod);
+    const { cluster } = this.#parts;
+    const { podIP = '' } = ready.status ?? {};
+    if (!formerAddresses(cluster.pods.list()).has(podIP)) return answerOf(ready, template);
+    await cluster.remove(ready, 'any');
+    throw new EnvdError('unavailable', `requests for a sandbox that has ended still go to '${podIP}'`);
   }
 
   #template(id: string): Template {

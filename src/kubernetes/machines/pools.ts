@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto';
 import type { V1Pod } from '@kubernetes/client-node';
 import type { Logger } from 'pino';
 import { messageOf } from '../../base/errors.ts';
@@ -7,8 +6,18 @@ import { Repeated } from '../../base/repeated.ts';
 import { apiStatusOf, type Cluster } from '../cluster/cluster.ts';
 import { podNameOf } from '../pods/claims.ts';
 import { REVISION, TEMPLATE } from '../pods/labels.ts';
-import { isOver, isReady, isTaken, isWarm, labelOf, nameOf, reasonOf } from '../pods/state.ts';
+import {
+  formerAddresses,
+  isOver,
+  isReady,
+  isTaken,
+  isWarm,
+  labelOf,
+  nameOf,
+  reasonOf,
+} from '../pods/state.ts';
 import { type Template, warmPod } from '../pods/template.ts';
+import { choose, isWanted } from './pool-choice.ts';
 import type { Templates } from './templates.ts';
 import { Versions } from './versions.ts';
 
@@ -137,14 +146,15 @@ export class Pools implements Disposable {
   }
 
   #pick(template: Template, sandbox: string, drained: readonly string[]): V1Pod | null {
+    const former = formerAddresses(this.#cluster.pods.list());
     const free = this.#warmOf(template).filter(
-      (pod) => isReady(pod) && !this.#taken.has(nameOf(pod)) && !drained.includes(pod.spec?.nodeName ?? ''),
+      (pod) =>
+        isReady(pod) &&
+        !this.#taken.has(nameOf(pod)) &&
+        !drained.includes(pod.spec?.nodeName ?? '') &&
+        !former.has(pod.status?.podIP ?? ''),
     );
-    // Other programs choose from the same Pods: another one for each sandbox, and the same one if they create the same sandbox.
-    const order = ({ metadata }: V1Pod) =>
-      createHash('sha256').update(`${sandbox} ${metadata?.uid}`).digest('hex');
-    const [first] = free.map((pod) => ({ pod, at: order(pod) })).sort((a, b) => (a.at < b.at ? -1 : 1));
-    return first?.pod ?? null;
+    return choose(free, sandbox);
   }
 
   /** A name stays taken until the watch has told of the change, because until then the Pod still looks warm. */
@@ -254,10 +264,4 @@ export class Pools implements Disposable {
     const claims = this.#keepsDisks ? await this.#cluster.claimsOf(null) : [];
     return new Set([...pods, ...claims.map(podNameOf)]);
   }
-}
-
-/** @param count so many of the template are kept already */
-function isWanted(pod: V1Pod, template: Template | undefined, count: number): boolean {
-  if (!template || isOver(pod)) return false;
-  return labelOf(pod, REVISION) === template.revision && count < template.warm;
 }

@@ -1,5 +1,5 @@
 import type { V1Pod } from '@kubernetes/client-node';
-import { STATE } from './labels.ts';
+import { SANDBOX, STATE } from './labels.ts';
 import { sandboxContainer } from './strict.ts';
 
 /** Returns the value of a label of a Pod. */
@@ -47,6 +47,15 @@ export function isWarm(pod: V1Pod): boolean {
 /** Whether a sandbox has taken the Pod from a pool, and it runs. */
 export function isTaken(pod: V1Pod): boolean {
   return labelOf(pod, STATE) === 'used' && nameOf(pod).startsWith('warm-') && !isOver(pod);
+}
+
+/**
+ * Returns the addresses of Pods of sandboxes that have ended. The cluster may give them to others, although the gateway still sends
+ * requests for the sandboxes there, as long as their Pods are not removed.
+ */
+export function formerAddresses(pods: readonly V1Pod[]): ReadonlySet<string> {
+  const ended = pods.filter((pod) => labelOf(pod, SANDBOX) !== undefined && hasEnded(pod));
+  return new Set(ended.flatMap(({ status }) => status?.podIP ?? []));
 }
 
 function condition({ status }: V1Pod, type: string) {
