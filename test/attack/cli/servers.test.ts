@@ -1,6 +1,8 @@
 import { once } from 'node:events';
+import { readdirSync } from 'node:fs';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { expect, onTestFinished, test } from 'vitest';
+import { mountTmpfs } from '../../support/machine/mounts.ts';
 import { envctl } from '../../support/programs/envctl.ts';
 
 /* Servers whose answers are no answers. */
@@ -78,4 +80,13 @@ test('an answer of millions of empty messages, each of which takes a hundred tim
     env: { NODE_OPTIONS: '--max-old-space-size=256' },
   });
   expect([code, stderr]).toEqual([125, expect.stringContaining('more than 4000000 messages in it')]);
+});
+
+test('a file that has no room on this disk to be edited leaves nothing there', async () => {
+  const directory = mountTmpfs('1m');
+  const url = await serverThat((socket) => endless(socket, 4 * 1024 ** 2));
+  const { code, stderr } = await envctl(url, ['edit', ':large'], {
+    env: { TMPDIR: directory, EDITOR: 'true' },
+  });
+  expect([code, stderr, readdirSync(directory)]).toEqual([125, expect.stringContaining('ENOSPC'), []]);
 });
