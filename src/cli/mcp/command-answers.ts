@@ -1,3 +1,4 @@
+import { printable } from '../output/printable.ts';
 import { answer, failed, type ToolAnswer, wholeCharacters } from './answer.ts';
 import type { Ends } from './ends.ts';
 import type { NewestOutput } from './newest-output.ts';
@@ -61,5 +62,5 @@ function missingText({ missing }: RunningLine): string[] {
 export function endingText(ending: Ending): string {
   return 'exitCode' in ending
     ? `Exit code ${ending.exitCode}`
-    : `It is not known how it ended: ${ending.failure.message}`;
+    : `It is not known how it ended: ${printable(ending.failure.message)}`;
 }

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { constants, createReadStream } from 'node:fs';
 import { lstat, open, rm } from 'node:fs/promises';
+import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { Failure } from '../output/failure.ts';
 import type { Progress } from '../output/progress.ts';
@@ -59,11 +60,11 @@ export async function downloadResumable(
       part = partOf(response.headers.etag ?? etag, size);
     }
     progress.advance(known, path);
-    await pipeline(counting(response, size - known, path, progress), await fileAt(part, known)).catch(
-      (error: unknown) => {
-        throw localFailure(error);
-      },
-    );
+    await store(counting(response, size - known, path, progress), part, known).catch((error: unknown) => {
+      // It would keep its connection if nobody has begun to read it.
+      response.destroy();
+      throw localFailure(error);
+    });
   } else progress.advance(known, path);
   if (known > 0) await check(part, digest);
   await destination.finish(part, path, item);
@@ -82,6 +83,10 @@ async function sizeOfPart(part: string, most: number): Promise<number> {
   if (stats.isFile() && stats.size <= most) return stats.size;
   await rm(part, { force: true });
   return 0;
+}
+
+async function store(content: Readable, part: string, from: number): Promise<void> {
+  await pipeline(content, await fileAt(part, from));
 }
 
 async function fileAt(part: string, from: number) {

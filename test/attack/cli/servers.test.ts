@@ -1,7 +1,9 @@
 import { once } from 'node:events';
+import { readdirSync } from 'node:fs';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { startMcp } from '../../support/clients/mcp-client.ts';
+import { mountTmpfs } from '../../support/machine/mounts.ts';
 import { envctl } from '../../support/programs/envctl.ts';
 import { owned } from '../../support/programs/owned.ts';
 import { startFront } from '../../support/servers/front.ts';
@@ -131,4 +133,13 @@ describe('a file in chunks of a byte takes little more memory than its bytes', (
     expect((await mcp.call('edit_file', edit)).words).toBe(`${WORDS} places in the file changed.`);
     expect(String(uploads.get('/poem')) === TULIPS).toBe(true);
   });
+});
+
+test('a file that has no room on this disk to be edited leaves nothing there', async () => {
+  const directory = mountTmpfs('1m');
+  const url = await serverThat((socket) => endless(socket, 4 * 1024 ** 2));
+  const { code, stderr } = await envctl(url, ['edit', ':large'], {
+    env: { TMPDIR: directory, EDITOR: 'true' },
+  });
+  expect([code, stderr, readdirSync(directory)]).toEqual([125, expect.stringContaining('ENOSPC'), []]);
 });

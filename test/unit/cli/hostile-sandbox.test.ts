@@ -10,6 +10,7 @@ import { Copier } from '../../../src/cli/transfer/copy.ts';
 import { Excludes } from '../../../src/cli/transfer/excludes.ts';
 import type { SourceTree, TreeItem } from '../../../src/cli/transfer/item.ts';
 import { LocalTree } from '../../../src/cli/transfer/local-tree.ts';
+import { RemoteTree } from '../../../src/cli/transfer/remote-tree.ts';
 import { UnfinishedFiles } from '../../../src/cli/transfer/unfinished-files.ts';
 import { scratch } from '../../support/machine/scratch.ts';
 
@@ -48,14 +49,31 @@ test('what a sandbox tells as the shell of the user is not read without an end',
   expect(asked.count).toBeLessThan(10);
 });
 
+const progress = new Progress(new Printer(process.stdout, process.stderr));
+
 test('the content of a file that cannot be written is not waited for', async () => {
   const root = scratch();
   symlinkSync('/', join(root, 'link'));
   const content = Readable.from([]);
   const source = { label: ':', open: async () => content } as unknown as SourceTree;
-  const progress = new Progress(new Printer(process.stdout, process.stderr));
   const destination = new LocalTree(root, new UnfinishedFiles());
   const copier = new Copier(source, destination, { parallel: 1, progress, skip: () => {} });
   await expect(copier.items([itemOf(['link', 'x'])])).rejects.toThrow('is a link, which is not followed');
   expect(content.destroyed).toBe(true);
+});
+
+test('neither is that of a large file', async () => {
+  const large = { ...itemOf(['large']), size: 9 * MIB };
+  const answers: Readable[] = [];
+  const send = async () => {
+    const answer = Object.assign(Readable.from([]), { headers: { etag: '"1"' }, statusCode: 200 });
+    answers.push(answer);
+    return answer;
+  };
+  const source = new RemoteTree({ http: { send }, fileQuery: () => ({}) } as unknown as Connection, '/');
+  // Nobody can make a file there.
+  const destination = new LocalTree('/proc/self', new UnfinishedFiles());
+  const copier = new Copier(source, destination, { parallel: 1, progress, skip: () => {} });
+  await expect(copier.file(large, ['large'])).rejects.toMatchObject({ reason: 'not_found' });
+  expect(answers.map(({ destroyed }) => destroyed)).toEqual([true, true]);
 });

@@ -41,7 +41,10 @@ export const editCommand = defineCommand<object>({
     const directory = await mkdtemp(join(tmpdir(), 'envctl-edit-'));
     // The name keeps its ending, because editors recognize the language by it.
     const file = join(directory, baseName(path).replace(/[^\w.-]/g, '_') || 'file');
-    await writeFile(file, before.content, { mode: 0o600 });
+    await writeFile(file, before.content, { mode: 0o600 }).catch(async (error: unknown) => {
+      await rm(directory, { recursive: true, force: true });
+      throw error;
+    });
     const changed = await editAndWrite(call, connection, path, before, file).catch((error: unknown) => {
       const { reason, message } = failureOf(error, connection.target.name);
       throw new Failure(reason, `${message}; your version is kept as ${file}`);

@@ -93,7 +93,7 @@ export class LastingOutput {
   }
 
   isNamed(selector: Selector): boolean {
-    return 'pid' in selector ? this.#pid === selector.pid : this.#tag === selector.tag;
+    return this.#pid !== 0 && ('pid' in selector ? this.#pid === selector.pid : this.#tag === selector.tag);
   }
 
   /** Tells whether a process has this output. */
