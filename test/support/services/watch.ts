@@ -6,7 +6,8 @@ import { type Watch, Watcher, type WatchOptions } from '../../../src/daemon/serv
 import { testLanes } from './lanes.ts';
 
 const SENTINEL = '.sentinel-';
-const QUIET_ROUNDS = 5;
+/** Many, because a busy machine may let the survey of a tree do little in each turn of the event loop. */
+const QUIET_ROUNDS = 20;
 
 /** A directory, a watch on it, and its events. */
 export class WatchFixture implements AsyncDisposable {
