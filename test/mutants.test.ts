@@ -12,6 +12,7 @@ import { Isolation } from './mutants/isolation.ts';
 import { mutated, mutationsOf } from './mutants/mutations.ts';
 import { Rooms } from './mutants/rooms.ts';
 import { needs } from './support/machine/needs.ts';
+import { until } from './support/until.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url)).replace(/\/$/, '');
 const PROGRAM = join(ROOT, 'test/mutants/run.ts');
@@ -149,7 +150,7 @@ describe('isolation', () => {
       kill -0 ${process.pid} 2>/dev/null && echo seen
       ls '${scratch}' 2>&1 | grep -c kept || true
       exit 3`;
-    expect(await isolation.run(script, {}, 20_000)).toEqual({ code: 3, stdout: '0\n' });
+    expect(await isolation.run(script, {}, 120_000)).toEqual({ code: 3, stdout: '0\n' });
     expect(readFileSync(kept, 'utf8')).toBe('kept');
     expect(existsSync('/dev/null')).toBe(true);
     const sleeping = globSync('/proc/[0-9]*/cmdline').filter((file) => {
@@ -165,7 +166,13 @@ describe('isolation', () => {
   test('what does not end is ended, with all that it has started', async () => {
     needs('mounts', 'cgroup v2', 'ip');
     const isolation = new Isolation();
-    const outcome = await isolation.run('echo begun; sleep 1000 & sleep 1000', {}, 2000);
+    let limitMs = 1000;
+    const run = () => {
+      // On a machine that has no time it has not begun by then.
+      limitMs *= 2;
+      return isolation.run('echo begun; sleep 1000 & sleep 1000', {}, limitMs);
+    };
+    const outcome = await until('it begins', run, ({ stdout }) => stdout !== '');
     await isolation[Symbol.asyncDispose]();
     expect(outcome).toEqual({ code: null, stdout: 'begun\n' });
     expect(cgroups().filter((name) => name.startsWith(`envd-mutants-${process.pid}-`))).toEqual([]);
