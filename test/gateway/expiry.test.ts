@@ -140,10 +140,16 @@ test('a longer time to live after a failure lets the sandbox run on', async () =
   await until('an attempt has failed', () =>
     gateway.log.some(({ msg }) => msg === 'a step of the lifecycle failed'),
   );
-  expect((await gateway.call('POST /sandboxes/one/refreshes', { duration: 60 })).status).toBe(204);
+  // It is refused while the hook runs once more.
+  await until(
+    'it is extended',
+    async () => (await gateway.call('POST /sandboxes/one/refreshes', { duration: 60 })).status === 204,
+  );
   expect(await health(gateway, 'one')).toBe(204);
+  const { body } = await gateway.call('GET /sandboxes/one');
+  expect(body.phase).toBe('running');
   // It counts until an expiry has succeeded.
-  expect((await gateway.call('GET /sandboxes/one')).body).toMatchObject({ phase: 'running', failures: 1 });
+  expect(body.failures).toBeGreaterThanOrEqual(1);
 });
 
 test('a hook that takes too long is killed with all processes it has started', async () => {
