@@ -12,6 +12,7 @@ import { Isolation } from './mutants/isolation.ts';
 import { mutated, mutationsOf } from './mutants/mutations.ts';
 import { Rooms } from './mutants/rooms.ts';
 import { needs } from './support/machine/needs.ts';
+import { until } from './support/until.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url)).replace(/\/$/, '');
 const PROGRAM = join(ROOT, 'test/mutants/run.ts');
@@ -149,7 +150,7 @@ describe('isolation', () => {
       kill -0 ${process.pid} 2>/dev/null && echo seen
       ls '${scratch}' 2>&1 | grep -c kept || true
       exit 3`;
-    expect(await isolation.run(script, {}, 20_000)).toEqual({ code: 3, stdout: '0\n' });
+    expect(await isolation.run(script, {}, 120_000)).toEqual({ code: 3, stdout: '0\n' });
     expect(readFileSync(kept, 'utf8')).toBe('kept');
     expect(existsSync('/dev/null')).toBe(true);
     const sleeping = globSync('/proc/[0-9]*/cmdline').filter((file) => {

@@ -59,13 +59,15 @@ async function main(): Promise<void> {
     flags: positionals,
     say,
   });
+  // Whoever reads that it runs may end it at once.
+  const interruption = interrupted();
   const { url, key, directory, isLimited } = platform;
   say(`The platform runs. Ctrl+C ends it, with all sandboxes. The log is ${directory}/gateway.log.`);
   if (!isLimited)
     say('The memory of sandboxes is not limited: this machine has the controllers of cgroups in version 1.');
   say(`\n  export E2B_API_KEY=${key} E2B_API_URL=${url} E2B_SANDBOX_URL=${url}\n`);
   say(`Port 3000 of a sandbox: http://3000-<id>.${values.domain}:${new URL(url).port}/`);
-  await Promise.race([platform.ended, interrupted()]);
+  await Promise.race([platform.ended, interruption]);
 }
 
 function interrupted(): Promise<void> {

@@ -82,15 +82,18 @@ test.each(['embedded', 'redis'])(
 
 test('one that is resumed or registered again is not forgotten', async () => {
   const agent = await agentOf();
-  const gateway = await start({ args: ['--hook=true', '--resume-hook=true', '--keep-paused=1'] });
-  for (const id of ['resumed', 'registered']) {
-    await gateway.register(id, agent.port, { timeout: 3600 });
+  const gateway = await start({ args: ['--hook=true', '--resume-hook=true', '--keep-paused=4'] });
+  for (const id of ['resumed', 'registered']) await gateway.register(id, agent.port, { timeout: 3600 });
+  const pause = async (id: string) => {
     await gateway.call(`POST /sandboxes/${id}/pause`);
-  }
+    return Date.parse((await gateway.call(`GET /sandboxes/${id}`)).body.forgetAt);
+  };
+  await pause('resumed');
   expect((await fetch(gateway.url, { headers: toSandbox('resumed') })).status).toBe(200);
+  const forgetAt = await pause('registered');
   await gateway.register('registered', agent.port, { timeout: 3600 });
   // Time itself is tested.
-  await new Promise((resolve) => setTimeout(resolve, 1500));
+  await new Promise((resolve) => setTimeout(resolve, forgetAt + 500 - Date.now()));
   for (const id of ['resumed', 'registered']) {
     const { body } = await gateway.call(`GET /sandboxes/${id}`);
     expect(body).toMatchObject({ phase: 'running' });
@@ -119,7 +122,7 @@ test('without a hook no machine is said to be paused or removed', async () => {
 test('a resume whose guest cannot be thawed is given up: the hook pauses it again', async () => {
   const [agent, calls] = [await agentOf(), join(scratch(), 'calls')];
   const hooks = [`--hook=${record(calls)}`, `--resume-hook=${record(calls)}`];
-  const gateway = await start({ args: [...hooks, '--default-timeout=2', '--resume-wait=10'] });
+  const gateway = await start({ args: [...hooks, '--default-timeout=2'] });
   // A resumed sandbox gets the time that it had left.
   await gateway.register('one', agent.port, { timeout: 4 });
   await gateway.call('POST /sandboxes/one/pause');

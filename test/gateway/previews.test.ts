@@ -115,7 +115,7 @@ test('a link opens one port, is turned into a cookie, and keeps path and query',
   expect([opened.status, opened.headers.location]).toEqual([303, '/a%20b//c?d=1&e']);
   expect(opened.headers).toMatchObject({ 'referrer-policy': 'no-referrer', 'cache-control': 'no-store' });
   expect(opened.headers['set-cookie']?.[0]).toMatch(
-    /^e2b-preview=\d+\.[\w-]{43}; Path=\/; Max-Age=(?:59|60); HttpOnly; SameSite=Lax; Secure$/,
+    /^e2b-preview=\d+\.[\w-]{43}; Path=\/; Max-Age=(?:5\d|60); HttpOnly; SameSite=Lax; Secure$/,
   );
   const cookie = `mine=1; ${cookieOf(opened)}; other="2"`;
   const { status, text } = await ask(gateway.port, opened.headers.location ?? '', { ...host, cookie });

@@ -187,9 +187,9 @@ test('a preview of any port is opened by its name', async () => {
 test('a sandbox reaches neither another one, nor the gateway, nor this machine, nor a network', async () => {
   const [one, other] = [await create(), await create()];
   const address = await shell(other, 'hostname -I');
-  const reach = (to: string) =>
-    shell(one, `curl -s --max-time 1 -o /dev/null -w '%{http_code}' ${to} || true`);
-  expect(await reach(`http://${await shell(one, 'hostname -I')}:49983/health`)).toBe('204');
+  const reach = (to: string, limit = '--max-time 1') =>
+    shell(one, `curl -s ${limit} -o /dev/null -w '%{http_code}' ${to} || true`);
+  expect(await reach(`http://${await shell(one, 'hostname -I')}:49983/health`, '')).toBe('204');
   const { port } = new URL(platform.url);
   for (const to of [
     `${address}:49983/health`,
@@ -314,6 +314,8 @@ test('a platform that is killed takes everything with it, and another one starts
   const other = await start(0);
   expect(left.map((each) => existsSync(each))).toEqual([false, false]);
   other.child.kill('SIGTERM');
+  // Both would remove what it leaves.
+  await until('the other one has ended', () => other.child.exitCode !== null);
   const next = await start(port);
   const sandbox = await Sandbox.create(to);
   expect((await sandbox.commands.run('echo here')).stdout).toBe('here\n');
