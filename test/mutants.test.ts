@@ -12,7 +12,6 @@ import { Isolation } from './mutants/isolation.ts';
 import { mutated, mutationsOf } from './mutants/mutations.ts';
 import { Rooms } from './mutants/rooms.ts';
 import { needs } from './support/machine/needs.ts';
-import { until } from './support/until.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url)).replace(/\/$/, '');
 const PROGRAM = join(ROOT, 'test/mutants/run.ts');
