@@ -36,15 +36,14 @@ test.each([
   );
   const piece = Buffer.from(filling.repeat(MIB / filling.length));
   let sent = 0;
-  const pour = () => {
-    while (sent < 2 * MOST && socket.writable) {
-      sent += piece.length;
-      if (!socket.write(piece)) return;
-    }
-  };
-  socket.on('drain', pour);
-  pour();
+  // The daemon looks at the bytes from time to time, so a client that is as fast as this machine would measure the machine.
+  const pouring = setInterval(() => {
+    if (sent >= 2 * MOST || socket.writableNeedDrain) return;
+    sent += piece.length;
+    socket.write(piece);
+  }, 10);
   await closed;
+  clearInterval(pouring);
   expect(answer).toMatch(/^HTTP\/1\.1 4\d\d /);
   expect(sent).toBeLessThan(MOST);
 });
