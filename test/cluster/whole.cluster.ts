@@ -174,7 +174,7 @@ test('six creations at once have a Pod each, of a pool of three and beyond it', 
 
 test('a sandbox that is paused without its memory has no Pod, and has its files when it is resumed', async () => {
   const volume = { storageClassName: 'tests', capacity: { storage: '1Gi' }, accessModes: ['ReadWriteOnce'] };
-  for (const name of ['one', 'two', 'three']) {
+  for (const name of ['one', 'two', 'three', 'four']) {
     const path = join(directory, name);
     mkdirSync(path);
     chownSync(path, 1000, 1000);
@@ -202,6 +202,30 @@ test('a sandbox that is paused without its memory has no Pod, and has its files 
   expect(await again.commands.list()).toEqual([]);
   expect(await again.kill()).toBe(true);
   await until('the disk is gone', async () => (await claimsOf()).length === 0);
+});
+
+/** The commands of docs/kubernetes.md that drain a node, with what is here in place of the names in capitals. */
+function drainCommands(): string {
+  const text = readFileSync(join(import.meta.dirname, '../../docs/kubernetes.md'), 'utf8');
+  const [, commands = ''] = /Before you drain a node.*?```\n(.*?)```/s.exec(text) ?? [];
+  return commands.replaceAll('NODE', 'envd-node').replaceAll("'X-API-Key: KEY'", `'X-API-Key: ${API_KEY}'`);
+}
+
+test('a node is drained as the docs say: nothing runs there, what is paused keeps its disk, and the node comes back', async () => {
+  const [kept, lost] = [await Sandbox.create('disk', options()), await Sandbox.create('base', options())];
+  await kept.files.write('/home/user/poem', 'roses');
+  expect(await kept.pause({ keepMemory: false })).toBe(true);
+  const run = promisify(execFile);
+  const shell = (script: string) =>
+    run('sh', ['-ec', script], { env: { ...process.env, GATEWAY: gateway.url }, timeout: 120_000 });
+  const { stdout } = await shell(drainCommands());
+  expect(stdout).toContain('node/envd-node drained');
+  expect(await podsOf(lost.sandboxId)).toEqual([]);
+  await shell('kubectl uncordon envd-node');
+  expect((await gateway.call('PATCH /hosts/envd-node', { drain: false })).status).toBe(200);
+  const again = await Sandbox.connect(kept.sandboxId, options());
+  expect(await again.files.read('/home/user/poem')).toBe('roses');
+  expect(await again.kill()).toBe(true);
 });
 
 test('the published Python client: create, a command, a file, kill', async () => {

@@ -169,3 +169,21 @@ test('the published client pauses without memory, and connects again', async () 
   expect(again.sandboxId).toBe(sandbox.sandboxId);
   expect(second.asked).toContain('POST /init');
 });
+
+test('the drain of a host does not remove a sandbox of which the disk alone is kept, because nothing of it is there', async () => {
+  const { gateway } = await scene('memory,disk');
+  const create = async () =>
+    String((await gateway.call('POST /v2/sandboxes', { templateID: 'base' })).body.sandboxID);
+  const id = await create();
+  expect((await gateway.call(`POST /sandboxes/${id}/pause`, { memory: false })).status).toBe(204);
+  const drained = await gateway.call('PATCH /hosts/127.0.0.1', { drain: true, sandboxes: 'remove' });
+  expect([drained.status, drained.body.begun]).toEqual([200, 0]);
+  await gateway.call('PATCH /hosts/127.0.0.1', { drain: false });
+  expect((await gateway.call(`POST /sandboxes/${id}/connect`, { timeout: 60, memory: false })).status).toBe(
+    201,
+  );
+  expect(
+    (await gateway.call('PATCH /hosts/127.0.0.1', { drain: true, sandboxes: 'remove' })).body.begun,
+  ).toBe(1);
+  await phase(gateway, id, 'gone');
+});

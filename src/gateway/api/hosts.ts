@@ -81,6 +81,7 @@ export class Hosts {
     try {
       const changed = await this.#parts.registry.change(id, (current, now) => {
         if (isCreating && current.phase !== seen && sandboxes !== 'remove') return current;
+        if (outcome === 'remove' && isOnNoHost(current)) return current;
         const next =
           outcome === 'pause' ? pause(current, now, 'drain') : removeSandbox(current, now, 'drain');
         isBegun = next !== current;
@@ -107,6 +108,11 @@ export class Hosts {
     }
     return [...views.values()].toSorted((a, b) => (a.host < b.host ? -1 : 1));
   }
+}
+
+/** Returns whether the disk alone is kept, which a new machine may get on any host. */
+function isOnNoHost({ phase, machine }: Sandbox): boolean {
+  return phase === 'paused' && machine === 'disk';
 }
 
 function emptyView(host: string, drain: boolean): HostView {
