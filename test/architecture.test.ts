@@ -351,7 +351,7 @@ describe('undocumented API', () => {
 describe('budget', () => {
   /** The most lines of each part. A change that needs more raises the number in the same commit, whose message says why. */
   const LINES: Readonly<Record<string, number>> = {
-    'the core, src/daemon without extensions': 26_301,
+    'the core, src/daemon without extensions': 26_304,
     'src/daemon/extensions': 6974,
     'src/daemon/services/collector': 363,
     'src/daemon/services/files': 2609,

@@ -59,9 +59,12 @@ export async function runDaemon(config: Config): Promise<void> {
         return stop(daemon, actionFor(signal), log);
       },
       waitsFor: () => daemon.stopWaitsFor(),
-      beforeForcedExit: (signal) => {
-        if (actionFor(signal) === 'end') daemon.kill();
-        return log.written();
+      beforeForcedExit: async (signal) => {
+        try {
+          if (actionFor(signal) === 'end') daemon.kill();
+        } finally {
+          await log.written();
+        }
       },
     },
     logger,
