@@ -1,4 +1,3 @@
-import { once } from 'node:events';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import { EnvdError, messageOf } from '../../base/errors.ts';
@@ -189,13 +188,14 @@ export class UrlHook implements Hook {
       },
       signal,
     });
+    const { promise: answered, resolve, reject } = Promise.withResolvers<IncomingMessage>();
+    outgoing.once('response', resolve);
     // The connection may also fail after the answer. Without a listener that error would be uncaught.
-    outgoing.on('error', () => {});
-    const answered = once(outgoing, 'response', { signal });
+    outgoing.on('error', reject);
     // If the answer is an upgrade that was not asked for, Node closes the connection and emits no error.
-    outgoing.once('close', () => outgoing.emit('error', new Error('it closed the connection')));
+    outgoing.once('close', () => reject(new Error('it closed the connection')));
     outgoing.end(body);
-    const [response] = (await answered) as [IncomingMessage];
+    const response = await answered;
     return response.on('error', () => {});
   }
 }
