@@ -129,22 +129,30 @@ describe.concurrent('a client that has stalled', () => {
 
   test('is waited for when it is slow, and takes something', async (context) => {
     const { pid, client } = await stalledStart(context, 'slow');
-    // 100 KB/s: a batch of 1 MiB takes twice the time after which a client that takes nothing is dropped.
-    let [taken, blocked] = [0, 0];
+    await untilBlocked(pid);
+    let other = 0;
+    const ended = new AbortController();
+    context.onTestFinished(() => ended.abort());
+    const { process } = connectTo(daemon.url, 'binary');
+    const waiting = (async () => {
+      for await (const { event } of process.connect({ process: byPid(pid) }, { signal: ended.signal }))
+        if (event?.event.case === 'data') other += event.event.value.output.value?.length ?? 0;
+    })().catch(() => undefined);
+    // 1 MB/s for twice the time after which a client that takes nothing is dropped. The daemon sees what is taken in lumps of a
+    // third of the kernel's buffer.
+    let taken = 0;
     const reading = setInterval(() => {
-      taken += client.read(10_000)?.length ?? 0;
-      blocked = isBlocked(pid) ? blocked + 1 : 0;
-    }, 100);
+      taken += client.read(20_000)?.length ?? 0;
+    }, 20);
     context.onTestFinished(() => clearInterval(reading));
-    // The kernel has no room for another batch then, and the process does not only wait for a turn of the daemon.
-    await until('the slow one has taken a batch, and the process waits', () => taken > MIB && blocked > 5);
-    const before = taken;
-    await read(pid, 4 * MIB);
-    // Otherwise the other one would not have waited.
-    expect(taken - before).toBeGreaterThan(0);
+    await until('the slow one has taken 10 MB', () => taken > 10_000_000);
+    // The other one had what the kernel holds for the slow one, too. Alone, it gets as much in a moment.
+    expect(other).toBeLessThan(taken + 32 * MIB);
     clearInterval(reading);
-    // It is dropped now, and not before.
-    await read(pid, 16 * MIB);
+    const before = other;
+    await until('the slow one is dropped', () => other > before + 64 * MIB);
     expect(await lastWords(client)).toContain(DROPPED);
+    ended.abort();
+    await waiting;
   });
 });
