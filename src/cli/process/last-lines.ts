@@ -3,12 +3,17 @@ import type { FollowEvent } from './follow.ts';
 type Output = Extract<FollowEvent, { type: 'output' }>;
 
 const LINE_FEED = 10;
+/** A process may write a line that has no end, faster than it can be shown. */
+const MOST_BYTES = 16 * 1024 * 1024;
+/** A piece takes about this many bytes besides its data. */
+const PIECE_BYTES = 256;
 
-/** Keeps the last lines of output, in the order in which it came. */
+/** Keeps the last lines of output, in the order in which it came, and at most 16 MiB of them. */
 export class LastLines {
   readonly #most: number;
   #pieces: Output[] = [];
   #count = 0;
+  #bytes = 0;
 
   constructor(most: number) {
     this.#most = most;
@@ -17,11 +22,13 @@ export class LastLines {
   add(piece: Output): void {
     this.#pieces.push(piece);
     this.#count += linesIn(piece.data);
+    this.#bytes += bytesOf(piece);
     for (let first = this.#pieces[0]; first; first = this.#pieces[0]) {
       const rest = this.#count - linesIn(first.data);
-      if (rest <= this.#most) return;
+      if (rest <= this.#most && this.#bytes <= MOST_BYTES) return;
       this.#pieces.shift();
       this.#count = rest;
+      this.#bytes -= bytesOf(first);
     }
   }
 
@@ -34,13 +41,19 @@ export class LastLines {
       let at = piece.data.length;
       while (wanted > 0 && at > 0) if (piece.data[--at] === LINE_FEED) wanted--;
       const isFound = wanted === 0;
-      taken.unshift({ ...piece, data: piece.data.subarray(isFound ? at + 1 : 0) });
+      taken.push({ ...piece, data: piece.data.subarray(isFound ? at + 1 : 0) });
       if (isFound) break;
     }
-    return this.#most === 0 ? [] : taken;
+    return this.#most === 0 ? [] : taken.reverse();
   }
 }
 
 function linesIn(data: Uint8Array): number {
-  return data.reduce((count, byte) => count + (byte === LINE_FEED ? 1 : 0), 0);
+  let count = 0;
+  for (let at = data.indexOf(LINE_FEED); at !== -1; at = data.indexOf(LINE_FEED, at + 1)) count++;
+  return count;
+}
+
+function bytesOf({ data }: Output): number {
+  return data.length + PIECE_BYTES;
 }
