@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { scratch } from '../support/machine/scratch.ts';
 import { startGateway, type TestGateway, toSandbox } from '../support/programs/gateway.ts';
@@ -9,6 +10,9 @@ import { startRedis, startSentinel } from '../support/servers/redis-server.ts';
 import { ask, info, startRedisSet } from '../support/servers/redis-set.ts';
 import { startRelay } from '../support/servers/relay.ts';
 import { until } from '../support/until.ts';
+
+/** A replica that is late by the first is not waited for during the second, in milliseconds. */
+const [LIMIT_MS, LENIENT_MS] = [1000, 10_000];
 
 const reach = async (gateway: TestGateway, id: string) =>
   (await fetch(`${gateway.url}/health`, { headers: toSandbox(id) })).status;
@@ -105,18 +109,31 @@ test('what was answered survives the master, and a change that no replica has is
 });
 
 test('all replicas that are connected have a change when it is answered; one that hangs is not needed', async () => {
-  const set = await owned(startRedisSet(1));
-  const master = await set.master();
-  const { relay, replica } = await slowReplica(master.port);
+  const master = await owned(startRedis());
+  await owned(startRedis('--replicaof', '127.0.0.1', `${master.port}`));
+  const relay = await owned(startRelay(master.port));
+  const replica = await owned(startRedis('--replicaof', '127.0.0.1', `${relay.port}`));
+  // It leaves a replica alone that follows the relay.
+  const sentinel = await owned(startSentinel('registry', master.port, 1, 600_000));
+  const connected = async () => (await info(master.url, 'replication')).match(/state=online/g)?.length;
+  await until('both replicas follow', connected, (count) => count === 2);
   const guests = await owned(startGuests(1));
-  const gateway = await owned(startGateway({ args: set.flags }));
+  const flags = ['--redis=redis://registry', `--redis-sentinels=${sentinel.url}`];
+  const gateway = await owned(startGateway({ args: flags }));
   const register = (sandboxID: string) => gateway.register(sandboxID, guests.ports[0] ?? 0);
-  for (let index = 0; index < 5; index++) {
+  for (let [index, timely] = [0, 0]; timely < 5; index++) {
     // Held up long enough for the other replica to have it.
     using _late = relay.inject({ kind: 'delay', from: 'server', piece: 0, at: 0 });
+    const began = performance.now();
     await register(`box-${index}`);
+    if (performance.now() - began >= LIMIT_MS) {
+      // On a busy machine it may have been late. Then it is not waited for, for some time.
+      await delay(LENIENT_MS);
+      continue;
+    }
     const key = `{envd-gateway}:sandbox:box-${index}`;
     expect(await ask(replica.url, (client) => client.exists(key))).toBe(1);
+    timely++;
   }
   replica.signal('SIGSTOP');
   for (let index = 0; index < 5; index++) await register(`later-${index}`);
@@ -125,16 +142,6 @@ test('all replicas that are connected have a change when it is answered; one tha
     Boolean(await ask(replica.url, (client) => client.exists('{envd-gateway}:sandbox:later-4'))),
   );
 });
-
-/** A replica that gets what the relay lets through. */
-async function slowReplica(port: number) {
-  const relay = await owned(startRelay(port));
-  const replica = await owned(startRedis('--replicaof', '127.0.0.1', `${relay.port}`));
-  await until('it follows, too', async () =>
-    /master_link_status:up/.test(await info(replica.url, 'replication')),
-  );
-  return { relay, replica };
-}
 
 test('with --redis-replicas 0 a change is answered at once', async () => {
   const redis = await owned(startRedis());

@@ -29,8 +29,16 @@ export async function startRedis(...more: readonly string[]): Promise<RedisServe
   return start(directory, port, ['--bind', '127.0.0.1', '--port', `${port}`, ...data, ...more]);
 }
 
-/** A Sentinel that finds its master dead when it has not answered for two seconds, as a busy machine may. The server has that mode, too. */
-export async function startSentinel(name: string, master: number, quorum: number): Promise<RedisServer> {
+/**
+ * A Sentinel that finds its master dead when it has not answered for two seconds, as a busy machine may. The server has that
+ * mode, too. After `failoverMs`, a replica that follows another address is told to follow the master, and its clients are closed.
+ */
+export async function startSentinel(
+  name: string,
+  master: number,
+  quorum: number,
+  failoverMs = 3000,
+): Promise<RedisServer> {
   needs('redis-server');
   const directory = mkdtempSync(join(tmpdir(), 'envd-sentinel-'));
   const port = await freePort();
@@ -38,7 +46,7 @@ export async function startSentinel(name: string, master: number, quorum: number
   const lines = [
     ...[`bind 127.0.0.1`, `port ${port}`, `dir ${directory}`, 'sentinel resolve-hostnames no'],
     `sentinel monitor ${name} 127.0.0.1 ${master} ${quorum}`,
-    ...[`sentinel down-after-milliseconds ${name} 2000`, `sentinel failover-timeout ${name} 3000`],
+    ...[`sentinel down-after-milliseconds ${name} 2000`, `sentinel failover-timeout ${name} ${failoverMs}`],
   ];
   writeFileSync(file, `${lines.join('\n')}\n`);
   const sentinel = await start(directory, port, [file, '--sentinel']);
