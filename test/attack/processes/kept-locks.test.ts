@@ -1,5 +1,4 @@
 import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { expect, onTestFinished, test } from 'vitest';
@@ -131,10 +130,15 @@ test('a stranger who keeps the input of a command locked reaches no other', asyn
   });
   // The daemon waits for it even if the test fails.
   using _ = { [Symbol.dispose]: () => stranger.kill('SIGKILL') };
-  await once(stranger.stdout, 'data');
+  let told = '';
+  stranger.stdout.on('data', (data: Buffer) => {
+    told += data.toString();
+  });
+  await until('it is ready', () => told.includes('ready'));
   // The first input makes it read, which takes the lock. The daemon waits for the lock with the second.
   const request = { process: byPid(victim), input: { input: { case: 'stdin' as const, value } } };
-  await Promise.all([once(stranger.stdout, 'data'), client.sendInput(request)]);
+  await client.sendInput(request);
+  await until('it has the lock', () => told.includes('held'));
   client.sendInput(request).catch(() => {});
   // Its end waits for the lock, too.
   await until('the command is killed', () => daemon.log.some(({ msg }) => msg === KILLED));

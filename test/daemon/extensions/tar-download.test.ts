@@ -212,7 +212,7 @@ describe('bounds', () => {
       for await (const _ of answer.body ?? []);
       for (const each of stalled) each.destroy();
     });
-    expect(growth).toBeLessThan(48 * MIB);
+    expect(growth).toBeLessThan(96 * MIB);
     await allGivenBack();
   });
 
