@@ -1,19 +1,21 @@
 import type { FollowEvent } from './follow.ts';
 
 type Output = Extract<FollowEvent, { type: 'output' }>;
+type Gap = Extract<FollowEvent, { type: 'gap' }>;
 
 const LINE_FEED = 10;
 /** A process may write a line that has no end, faster than it can be shown. */
-const MOST_BYTES = 16 * 1024 * 1024;
+const MOST_BYTES = 64 * 1024 * 1024;
 /** A piece takes about this many bytes besides its data. */
 const PIECE_BYTES = 256;
 
-/** Keeps the last lines of output, in the order in which it came, and at most 16 MiB of them. */
+/** Keeps the last lines of output, in the order in which it came, and at most 64 MiB of them. */
 export class LastLines {
   readonly #most: number;
   #pieces: Output[] = [];
   #count = 0;
   #bytes = 0;
+  #isCut = false;
 
   constructor(most: number) {
     this.#most = most;
@@ -25,16 +27,19 @@ export class LastLines {
     this.#bytes += bytesOf(piece);
     for (let first = this.#pieces[0]; first; first = this.#pieces[0]) {
       const rest = this.#count - linesIn(first.data);
-      if (rest <= this.#most && this.#bytes <= MOST_BYTES) return;
+      const isWanted = rest <= this.#most;
+      if (isWanted && this.#bytes <= MOST_BYTES) return;
+      this.#isCut ||= isWanted;
       this.#pieces.shift();
       this.#count = rest;
       this.#bytes -= bytesOf(first);
     }
   }
 
-  /** Returns the output that ends with the last lines. An incomplete line counts as one. */
-  take(): Output[] {
-    const taken: Output[] = [];
+  /** Returns the output that ends with the last lines, behind a gap if not all of them were kept. An incomplete line counts as one. */
+  take(): (Output | Gap)[] {
+    if (this.#most === 0) return [];
+    const taken: (Output | Gap)[] = [];
     const last = this.#pieces.at(-1)?.data.at(-1);
     let wanted = this.#most + (last === LINE_FEED ? 1 : 0);
     for (const piece of this.#pieces.toReversed()) {
@@ -44,7 +49,8 @@ export class LastLines {
       taken.push({ ...piece, data: piece.data.subarray(isFound ? at + 1 : 0) });
       if (isFound) break;
     }
-    return this.#most === 0 ? [] : taken.reverse();
+    if (wanted > 0 && this.#isCut) taken.push({ type: 'gap', bytes: null });
+    return taken.reverse();
   }
 }
 

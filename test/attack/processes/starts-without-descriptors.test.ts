@@ -99,7 +99,7 @@ test.each([
       expect(messages.at(-2)).toMatchObject({ event: { end: { status: 'exit status 0' } } });
     }
   }
-  expect(seen.refused).toBeGreaterThan(1);
+  expect(seen.refused).toBeGreaterThan(3);
   await expect.poll(() => childrenOf(daemon.pid)).toEqual([]);
   await expect.poll(() => descriptorsOf(daemon).length).toBeLessThanOrEqual(open.length);
   const leaves = () =>
